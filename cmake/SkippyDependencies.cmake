@@ -14,6 +14,13 @@ find_path(SKIPPY_TOML_INCLUDE toml++/toml.h REQUIRED)
 add_library(skippy_toml INTERFACE)
 target_include_directories(skippy_toml SYSTEM INTERFACE ${SKIPPY_TOML_INCLUDE})
 
+# Only the metric types and the text format; the HTTP exposer of prometheus-cpp is not used.
+find_path(SKIPPY_PROMETHEUS_INCLUDE prometheus/text_serializer.h REQUIRED)
+find_library(SKIPPY_PROMETHEUS_LIBRARY prometheus-cpp-core REQUIRED)
+add_library(skippy_prometheus INTERFACE)
+target_include_directories(skippy_prometheus SYSTEM INTERFACE ${SKIPPY_PROMETHEUS_INCLUDE})
+target_link_libraries(skippy_prometheus INTERFACE ${SKIPPY_PROMETHEUS_LIBRARY})
+
 # BLAKE3: an installed library, else the C sources of Debian's librust-blake3-dev.
 find_library(SKIPPY_BLAKE3_LIBRARY blake3)
 if(SKIPPY_BLAKE3_LIBRARY)
