@@ -1,0 +1,429 @@
+// Goal: the RAM tier never passes its budget, charges every byte once, shares what is equal,
+// refuses by name and never serves what it did not verify (section C of the acceptance list).
+// Method: entries are built from small text segments; a random test with several threads compares
+// the pool with its own invariants, a sequential one with a plain map model.
+#include "ram/ram_pool.h"
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <cstring>
+#include <map>
+#include <random>
+#include <set>
+#include <string>
+#include <thread>
+
+#include "base/hash.h"
+
+namespace skippy {
+namespace {
+
+RamKey Key(int n) {
+  RamKey key;
+  key.bytes[0] = static_cast<std::uint8_t>(n >> 8);
+  key.bytes[1] = static_cast<std::uint8_t>(n);
+  return key;
+}
+
+RamHandle Hold(const std::string& text) {
+  auto owner = std::make_shared<std::string>(text);
+  const auto bytes = std::as_bytes(std::span<const char>(*owner));
+  return {owner, bytes};
+}
+
+void AddSegment(RamLayout* layout, RamHandle handle) {
+  RamLayoutSegment segment;
+  segment.index = static_cast<std::uint32_t>(layout->segments.size());
+  segment.offset = layout->total_bytes;
+  segment.digest = HashBytes<SegmentDigest>(handle.bytes);
+  layout->total_bytes += handle.bytes.size();
+  segment.handle = std::move(handle);
+  layout->segments.push_back(std::move(segment));
+}
+
+RamLayout Layout(const std::vector<std::string>& texts) {
+  RamLayout layout;
+  for (const std::string& text : texts) {
+    AddSegment(&layout, Hold(text));
+  }
+  layout.rows_bytes = layout.total_bytes;
+  layout.token_count = static_cast<TokenCount>(texts.size());
+  layout.digest = ComputeLayoutDigest(layout.segments);
+  return layout;
+}
+
+std::string Wire(const RamLayout& layout) {
+  std::string out;
+  for (const RamLayoutSegment& segment : layout.segments) {
+    out.append(reinterpret_cast<const char*>(segment.handle.bytes.data()),
+               segment.handle.bytes.size());
+  }
+  return out;
+}
+
+class RamPoolTest : public ::testing::Test {
+ protected:
+  ~RamPoolTest() override { pool_.CheckInvariants(); }
+  RamRefusal Admit(int key, const std::vector<std::string>& texts) {
+    const RamRefusal refusal = pool_.Admit(Key(key), Layout(texts));
+    pool_.CheckInvariants();
+    EXPECT_LE(pool_.GetStats().resident_bytes, pool_.GetStats().budget_bytes);
+    return refusal;
+  }
+  RamPool pool_{100};
+};
+
+// Proves C1, C2, C4, U27.
+TEST_F(RamPoolTest, SharesTheSegmentsOfAShorterPrefix) {
+  EXPECT_EQ(Admit(1, {"head", "one"}), RamRefusal::kNone);
+  EXPECT_EQ(Admit(2, {"head", "one", "two"}), RamRefusal::kNone);
+  const RamStats stats = pool_.GetStats();
+  EXPECT_EQ(stats.segments, 3U);
+  EXPECT_EQ(stats.resident_bytes, 10U);
+  EXPECT_EQ(stats.logical_bytes, 17U);
+  const auto one = pool_.Peek(Key(1));
+  const auto two = pool_.Peek(Key(2));
+  EXPECT_EQ(one->segments[0].handle.bytes.data(), two->segments[0].handle.bytes.data());
+}
+
+// Proves C3, C15, U30.
+TEST_F(RamPoolTest, ChargesASharedSegmentToTheLowestKey) {
+  EXPECT_EQ(Admit(5, {"head", "five"}), RamRefusal::kNone);
+  EXPECT_EQ(Admit(3, {"head", "three"}), RamRefusal::kNone);
+  EXPECT_EQ(pool_.ChargeOf(Key(3)), 9U);
+  EXPECT_EQ(pool_.ChargeOf(Key(5)), 4U);
+  pool_.Remove(Key(3));
+  pool_.CheckInvariants();
+  EXPECT_EQ(pool_.ChargeOf(Key(5)), 8U);
+}
+
+// Proves C5, R9.
+TEST_F(RamPoolTest, ReportsFreedApartFromRetainedBytes) {
+  EXPECT_EQ(Admit(1, {"shared", "a"}), RamRefusal::kNone);
+  EXPECT_EQ(Admit(2, {"shared", "bb"}), RamRefusal::kNone);
+  EXPECT_EQ(Admit(3, {"shared", "ccc"}), RamRefusal::kNone);
+  const RamRemoval first = pool_.Remove(Key(2));
+  EXPECT_EQ(first.freed_bytes, 2U);
+  EXPECT_EQ(first.retained_bytes, 6U);
+  const RamRemoval second = pool_.Remove(Key(1));
+  EXPECT_EQ(second.freed_bytes, 1U);
+  EXPECT_EQ(second.retained_bytes, 6U);
+  const RamRemoval last = pool_.Remove(Key(3));
+  EXPECT_EQ(last.freed_bytes, 9U);
+  EXPECT_EQ(last.retained_bytes, 0U);
+}
+
+// Proves C5: a digest that one layout uses twice is counted once.
+TEST_F(RamPoolTest, CountsARepeatedDigestOnce) {
+  EXPECT_EQ(Admit(1, {"again", "x", "again"}), RamRefusal::kNone);
+  EXPECT_EQ(pool_.GetStats().resident_bytes, 6U);
+  EXPECT_EQ(pool_.GetStats().logical_bytes, 11U);
+  EXPECT_EQ(pool_.Remove(Key(1)).freed_bytes, 6U);
+}
+
+// Proves C8, C11, C16, U28, U29, U34.
+TEST_F(RamPoolTest, RefusesMalformedLayoutsByName) {
+  EXPECT_EQ(pool_.Admit(Key(1), RamLayout{}), RamRefusal::kEmptyPayload);
+  RamLayout gap = Layout({"ab", "cd"});
+  gap.segments[1].offset = 3;
+  EXPECT_EQ(pool_.Admit(Key(1), gap), RamRefusal::kMalformedLayout);
+  RamLayout order = Layout({"ab", "cd"});
+  std::swap(order.segments[0], order.segments[1]);
+  EXPECT_EQ(pool_.Admit(Key(1), order), RamRefusal::kMalformedLayout);
+  RamLayout parts = Layout({"ab"});
+  parts.checkpoint_bytes = 1;
+  EXPECT_EQ(pool_.Admit(Key(1), parts), RamRefusal::kMalformedLayout);
+  RamLayout huge = Layout({"ab"});
+  huge.rows_bytes = ~0ULL;
+  huge.checkpoint_bytes = 3;  // wraps around to the total
+  EXPECT_EQ(pool_.Admit(Key(1), huge), RamRefusal::kMalformedLayout);
+  RamLayout longer = Layout({"ab"});
+  longer.total_bytes = longer.rows_bytes = 3;
+  EXPECT_EQ(pool_.Admit(Key(1), longer), RamRefusal::kMalformedLayout);
+  RamLayout missing = Layout({"ab", "cd"});
+  missing.segments[1].handle.bytes = {};
+  EXPECT_EQ(pool_.Admit(Key(1), missing), RamRefusal::kMalformedLayout);
+  RamLayout whole = Layout({"ab"});
+  whole.digest.bytes[0] ^= 1;
+  EXPECT_EQ(pool_.Admit(Key(1), whole), RamRefusal::kDigestMismatch);
+  RamLayout bytes = Layout({"ab"});
+  bytes.segments[0].handle = Hold("xy");
+  EXPECT_EQ(pool_.Admit(Key(1), bytes), RamRefusal::kSegmentDigestMismatch);
+  EXPECT_EQ(pool_.GetStats().entries, 0U);
+  EXPECT_EQ(pool_.GetStats().refusals, 9U);
+}
+
+// Proves C9, C10: the content is compared, not the digest's text.
+TEST_F(RamPoolTest, RefusesAPooledDigestWithOtherBytes) {
+  RamLayout layout;
+  auto text = std::make_shared<std::string>("good");
+  AddSegment(&layout, {text, std::as_bytes(std::span<const char>(*text))});
+  layout.rows_bytes = layout.total_bytes;
+  layout.digest = ComputeLayoutDigest(layout.segments);
+  ASSERT_EQ(pool_.Admit(Key(1), layout), RamRefusal::kNone);
+  (*text)[0] = 'b';  // the pooled memory went bad
+  EXPECT_EQ(pool_.Admit(Key(2), Layout({"good"})), RamRefusal::kConflictingSegment);
+  EXPECT_EQ(pool_.GetStats().entries, 1U);
+}
+
+// Proves C11: named, and nothing changes.
+TEST_F(RamPoolTest, RefusesWhatCannotFit) {
+  EXPECT_EQ(Admit(1, {std::string(60, 'a')}), RamRefusal::kNone);
+  EXPECT_EQ(Admit(2, {std::string(101, 'b')}), RamRefusal::kOverBudget);
+  const auto held = pool_.Get(Key(1));
+  EXPECT_EQ(Admit(3, {std::string(50, 'c')}), RamRefusal::kProtectedOvercommit);
+  EXPECT_EQ(pool_.GetStats().entries, 1U);
+  EXPECT_EQ(Wire(*held), std::string(60, 'a'));
+}
+
+// Proves C11, R9: shared bytes are protected while their entry makes room for itself.
+TEST_F(RamPoolTest, RefusesWhenProtectedBytesPlusNewOnesPassTheBudget) {
+  EXPECT_EQ(Admit(1, {std::string(70, 'a')}), RamRefusal::kNone);
+  EXPECT_EQ(Admit(2, {std::string(70, 'a'), std::string(40, 'b')}),
+            RamRefusal::kProtectedOvercommit);
+  EXPECT_NE(pool_.Peek(Key(1)), nullptr);
+}
+
+// Proves C12, C13: three rounds keep segments and bytes constant, and the wire still serves.
+TEST_F(RamPoolTest, ReadmittingTheSameBytesKeepsThem) {
+  for (int round = 0; round < 3; ++round) {
+    EXPECT_EQ(Admit(1, {"alpha", "beta"}), RamRefusal::kNone);
+    EXPECT_EQ(pool_.GetStats().segments, 2U);
+    EXPECT_EQ(pool_.GetStats().resident_bytes, 9U);
+    EXPECT_EQ(Wire(*pool_.Get(Key(1))), "alphabeta");
+  }
+  EXPECT_EQ(pool_.GetStats().evictions, 0U);
+}
+
+// Proves C14: one byte short, the victim goes, the shared prefix stays byte for byte.
+TEST_F(RamPoolTest, KeepsSegmentsSharedWithItsVictim) {
+  const std::string head(40, 'h');
+  EXPECT_EQ(Admit(1, {head, std::string(30, 'x')}), RamRefusal::kNone);
+  EXPECT_EQ(Admit(2, {head, std::string(31, 'y')}), RamRefusal::kNone);
+  EXPECT_EQ(pool_.Peek(Key(1)), nullptr);
+  EXPECT_EQ(pool_.GetStats().evictions, 1U);
+  EXPECT_EQ(Wire(*pool_.Peek(Key(2))), head + std::string(31, 'y'));
+  EXPECT_EQ(pool_.ChargeOf(Key(2)), 71U);
+}
+
+// Proves C17, C18, C22.
+TEST_F(RamPoolTest, OnlyASuccessfulGetAdvancesRecency) {
+  for (int key = 1; key <= 4; ++key) {
+    EXPECT_EQ(Admit(key, {std::string(25, static_cast<char>('a' + key))}), RamRefusal::kNone);
+  }
+  EXPECT_NE(pool_.Peek(Key(1)), nullptr);
+  EXPECT_EQ(pool_.Get(Key(9)), nullptr);
+  EXPECT_EQ(pool_.GetStats().misses, 1U);
+  EXPECT_EQ(pool_.GetStats().hits, 0U);
+  EXPECT_NE(pool_.Get(Key(2)), nullptr);
+  EXPECT_EQ(Admit(5, {std::string(50, 'z')}), RamRefusal::kNone);
+  EXPECT_EQ(pool_.Peek(Key(1)), nullptr);
+  EXPECT_EQ(pool_.Peek(Key(3)), nullptr);
+  EXPECT_NE(pool_.Peek(Key(2)), nullptr);
+  EXPECT_NE(pool_.Peek(Key(4)), nullptr);
+}
+
+// Proves C20, C21, U32: views of the pooled memory, always of full length, also after removal.
+TEST_F(RamPoolTest, AHeldLayoutOutlivesItsRemoval) {
+  EXPECT_EQ(Admit(1, {"left", "right"}), RamRefusal::kNone);
+  auto held = pool_.Get(Key(1));
+  const RamRemoval removal = pool_.Remove(Key(1));
+  EXPECT_EQ(removal.freed_bytes, 0U);
+  EXPECT_EQ(removal.retained_bytes, 9U);
+  EXPECT_EQ(Wire(*held), "leftright");
+  EXPECT_EQ(pool_.GetStats().detached_bytes, 9U);
+  EXPECT_EQ(Admit(2, {std::string(95, 'n')}), RamRefusal::kProtectedOvercommit);
+  held.reset();
+  EXPECT_EQ(pool_.GetStats().detached_bytes, 0U);
+  EXPECT_EQ(Admit(2, {std::string(95, 'n')}), RamRefusal::kNone);
+}
+
+// Proves C31: bytes that went bad take every entry with them.
+TEST_F(RamPoolTest, RemovesEveryEntryOfABadSegment) {
+  EXPECT_EQ(Admit(1, {"bad", "one"}), RamRefusal::kNone);
+  EXPECT_EQ(Admit(2, {"bad", "two"}), RamRefusal::kNone);
+  EXPECT_EQ(Admit(3, {"good"}), RamRefusal::kNone);
+  const RamRemoval removal = pool_.RemoveSegment(Layout({"bad"}).segments[0].digest);
+  EXPECT_TRUE(removal.found);
+  EXPECT_EQ(removal.freed_bytes, 9U);
+  EXPECT_EQ(pool_.GetStats().entries, 1U);
+}
+
+TEST_F(RamPoolTest, AShrinkEvictsAtOnceAndAdmitsNothingAbove) {
+  EXPECT_EQ(Admit(1, {std::string(40, 'a')}), RamRefusal::kNone);
+  EXPECT_EQ(Admit(2, {std::string(40, 'b')}), RamRefusal::kNone);
+  pool_.SetBudget(50);
+  EXPECT_EQ(pool_.Peek(Key(1)), nullptr);
+  EXPECT_NE(pool_.Peek(Key(2)), nullptr);
+  EXPECT_EQ(Admit(3, {std::string(60, 'c')}), RamRefusal::kOverBudget);
+  pool_.SetBudget(0);
+  EXPECT_EQ(pool_.GetStats().resident_bytes, 0U);
+  EXPECT_EQ(Admit(4, {"x"}), RamRefusal::kDisabled);
+}
+
+// Proves C24, U33: what is refused is never seen in the counters of what happened.
+TEST_F(RamPoolTest, ARefusalEvictsNothing) {
+  EXPECT_EQ(Admit(1, {std::string(30, 'a')}), RamRefusal::kNone);
+  EXPECT_EQ(Admit(2, {std::string(60, 'b')}), RamRefusal::kNone);
+  const auto held = pool_.Get(Key(2));
+  EXPECT_EQ(Admit(3, {std::string(50, 'c')}), RamRefusal::kProtectedOvercommit);
+  EXPECT_EQ(pool_.GetStats().evictions, 0U);
+  EXPECT_NE(pool_.Peek(Key(1)), nullptr);
+}
+
+// A plain model: recency list of (key, distinct texts), evicted front first.
+class Model {
+ public:
+  explicit Model(std::uint64_t budget_bytes) : budget_bytes_(budget_bytes) {}
+  bool Admit(int key, const std::vector<std::string>& texts) {
+    if (Bytes({{key, texts}}) > budget_bytes_) {
+      return false;
+    }
+    std::erase_if(order_, [&](const auto& entry) { return entry.first == key; });
+    order_.emplace_back(key, texts);
+    while (Bytes(order_) > budget_bytes_) {
+      order_.erase(order_.begin());
+    }
+    return true;
+  }
+  void Touch(int key) {
+    const auto it = std::find_if(order_.begin(), order_.end(),
+                                 [&](const auto& entry) { return entry.first == key; });
+    if (it != order_.end()) {
+      std::rotate(it, it + 1, order_.end());
+    }
+  }
+  void Remove(int key) {
+    std::erase_if(order_, [&](const auto& entry) { return entry.first == key; });
+  }
+  std::set<int> Keys() const {
+    std::set<int> keys;
+    for (const auto& entry : order_) {
+      keys.insert(entry.first);
+    }
+    return keys;
+  }
+
+ private:
+  using Order = std::vector<std::pair<int, std::vector<std::string>>>;
+  static std::uint64_t Bytes(const Order& order) {
+    std::set<std::string> distinct;
+    for (const auto& entry : order) {
+      distinct.insert(entry.second.begin(), entry.second.end());
+    }
+    std::uint64_t total = 0;
+    for (const std::string& text : distinct) {
+      total += text.size();
+    }
+    return total;
+  }
+  std::uint64_t budget_bytes_;
+  Order order_;
+};
+
+std::vector<std::string> RandomTexts(std::mt19937* random) {
+  std::vector<std::string> texts;
+  const int count = 1 + static_cast<int>((*random)() % 4);
+  for (int i = 0; i < count; ++i) {
+    const unsigned which = (*random)() % 12;
+    texts.push_back(std::string(3 + which, static_cast<char>('a' + which)));
+  }
+  return texts;
+}
+
+// Proves C22: identical sequences of operations evict identically (the model is one of them).
+TEST(RamPoolModelTest, AgreesWithAPlainModel) {
+  const unsigned seed = 20261130;
+  RecordProperty("seed", static_cast<int>(seed));
+  std::mt19937 random(seed);
+  RamPool pool(60);
+  Model model(60);
+  for (int step = 0; step < 5000; ++step) {
+    const int key = static_cast<int>(random() % 10);
+    switch (random() % 4) {
+      case 0:
+      case 1: {
+        const auto texts = RandomTexts(&random);
+        EXPECT_EQ(pool.Admit(Key(key), Layout(texts)) == RamRefusal::kNone,
+                  model.Admit(key, texts));
+        break;
+      }
+      case 2:
+        pool.Get(Key(key));
+        model.Touch(key);
+        break;
+      default:
+        pool.Remove(Key(key));
+        model.Remove(key);
+    }
+    pool.CheckInvariants();
+    for (int other = 0; other < 10; ++other) {
+      ASSERT_EQ(pool.Peek(Key(other)) != nullptr, model.Keys().contains(other)) << "step " << step;
+    }
+  }
+}
+
+void HammerPool(RamPool* pool, unsigned seed, int operations, std::atomic<bool>* passed) {
+  std::mt19937 random(seed);
+  for (int i = 0; i < operations; ++i) {
+    const RamKey key = Key(static_cast<int>(random() % 40));
+    switch (random() % 8) {
+      case 0:
+      case 1:
+      case 2:
+        pool->Admit(key, Layout(RandomTexts(&random)));
+        break;
+      case 3:
+        pool->Remove(key);
+        break;
+      case 4:
+        pool->SetBudget(150 + random() % 50);
+        break;
+      default:
+        if (const auto layout = pool->Get(key)) {
+          for (const RamLayoutSegment& segment : layout->segments) {
+            if (HashBytes<SegmentDigest>(segment.handle.bytes) != segment.digest) {
+              *passed = false;
+            }
+          }
+        }
+    }
+  }
+}
+
+// Proves C4, C12 under concurrency: the budget holds at every sample, charges at every quiet point.
+TEST(RamPoolModelTest, HoldsItsBudgetUnderEightThreads) {
+  constexpr int kThreads = 8;
+  constexpr int kOperationsPerThread = 12500;
+  constexpr std::uint64_t kLargestBudget = 200;
+  RamPool pool(kLargestBudget);
+  std::atomic<bool> good{true};
+  std::atomic<bool> done{false};
+  std::thread sampler([&] {
+    while (!done) {
+      const RamStats stats = pool.GetStats();
+      if (stats.resident_bytes + stats.detached_bytes > kLargestBudget) {
+        good = false;
+      }
+      std::this_thread::yield();
+    }
+  });
+  std::vector<std::thread> threads;
+  for (int t = 0; t < kThreads; ++t) {
+    threads.emplace_back(HammerPool, &pool, 77U + static_cast<unsigned>(t), kOperationsPerThread,
+                         &good);
+  }
+  for (std::thread& thread : threads) {
+    thread.join();
+  }
+  done = true;
+  sampler.join();
+  EXPECT_TRUE(good);
+  pool.CheckInvariants();
+  EXPECT_EQ(pool.GetStats().detached_bytes, 0U);
+  EXPECT_LE(pool.GetStats().resident_bytes, pool.GetStats().budget_bytes);
+}
+
+}  // namespace
+}  // namespace skippy
