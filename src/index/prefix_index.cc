@@ -1,0 +1,471 @@
+#include "index/prefix_index.h"
+
+#include <algorithm>
+#include <bit>
+#include <deque>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include "base/check.h"
+#include "base/hash.h"
+#include "index/slot_table.h"
+
+namespace skippy {
+namespace {
+
+using Slot = std::uint32_t;
+constexpr Slot kNoSlot = SlotTable::kNoSlot;
+
+// A segment. Children of the two kinds hang in two lists, so that the deepest checkpoint of a node
+// is found without a walk over its (possibly thousands of) branches.
+struct Node {
+  SegmentId id = SegmentId::kNone;  // kNone: the slot is free
+  std::unique_ptr<Token[]> tokens;
+  TokenCount first_token = 0;
+  TokenCount token_count = 0;
+  DomainId domain = DomainId::kNone;
+  SegmentKind kind = SegmentKind::kRows;
+  Slot parent = kNoSlot;
+  Slot first_rows_child = kNoSlot;
+  Slot first_checkpoint = kNoSlot;
+  Slot next_sibling = kNoSlot;
+  Slot previous_sibling = kNoSlot;
+
+  TokenCount end() const { return first_token + token_count; }
+  std::span<const Token> rows() const {
+    return {tokens.get(), static_cast<std::size_t>(token_count)};
+  }
+  Slot& list_of(SegmentKind child_kind) {
+    return child_kind == SegmentKind::kRows ? first_rows_child : first_checkpoint;
+  }
+};
+
+// Bytes that the allocator is assumed to add to every block.
+constexpr std::uint64_t kAllocationOverheadBytes = 16;
+
+// What distinguishes a child from all others: where it hangs and how it begins.
+struct ChildKey {
+  DomainId domain = DomainId::kNone;
+  Slot parent = kNoSlot;
+  TokenCount position = 0;
+  SegmentKind kind = SegmentKind::kRows;
+  Token token = 0;  // 0 for a checkpoint
+  friend bool operator==(const ChildKey&, const ChildKey&) = default;
+};
+
+std::uint32_t MixBits(std::uint64_t value) {
+  value ^= value >> 32;
+  value *= 0xD6E8FEB86659FD93ULL;
+  value ^= value >> 32;
+  value *= 0xD6E8FEB86659FD93ULL;
+  return static_cast<std::uint32_t>(value ^ (value >> 32));
+}
+
+std::uint32_t HashOf(SegmentId id) { return MixBits(static_cast<std::uint64_t>(id)); }
+
+std::uint32_t HashOf(const ChildKey& key) {
+  const std::uint64_t point =
+      (static_cast<std::uint64_t>(key.parent) << 32) | static_cast<std::uint32_t>(key.position);
+  const std::uint64_t begin =
+      (static_cast<std::uint64_t>(static_cast<std::uint32_t>(key.token)) << 32) |
+      (static_cast<std::uint64_t>(key.domain) << 1) | static_cast<std::uint64_t>(key.kind);
+  return MixBits(point ^ (static_cast<std::uint64_t>(MixBits(begin)) * 0x9E3779B97F4A7C15ULL));
+}
+
+ChildKey KeyOf(const Node& node) {
+  const bool rows = node.kind == SegmentKind::kRows;
+  return {node.domain, node.parent, node.first_token, node.kind, rows ? node.tokens[0] : Token{0}};
+}
+
+TokenCount CommonTokens(std::span<const Token> a, std::span<const Token> b) {
+  const std::size_t count = std::min(a.size(), b.size());
+  if (std::memcmp(a.data(), b.data(), count * sizeof(Token)) == 0) {
+    return static_cast<TokenCount>(count);
+  }
+  const auto [first, second] = std::mismatch(a.begin(), a.end(), b.begin(), b.end());
+  return static_cast<TokenCount>(first - a.begin());
+}
+
+}  // namespace
+
+struct PathHasher::Impl {
+  Hasher hasher;
+};
+
+PathHasher::PathHasher(const StateIdentity& state, std::string_view name_space)
+    : impl_(std::make_unique<Impl>(Impl{Hasher("skippy token path v1")})) {
+  Hasher root("skippy domain root v1");
+  root.Update(state.bytes.data(), state.bytes.size());
+  root.UpdateString(name_space);
+  const auto digest = root.Finish<StateIdentity>();
+  impl_->hasher.Update(digest.bytes.data(), digest.bytes.size());
+}
+
+PathHasher::~PathHasher() = default;
+
+void PathHasher::Update(std::span<const Token> tokens) {
+  if constexpr (std::endian::native == std::endian::little) {
+    impl_->hasher.Update(std::as_bytes(tokens));
+  } else {
+    for (const Token token : tokens) {
+      impl_->hasher.UpdateInt(token);
+    }
+  }
+}
+
+PathHash PathHasher::Finish() const { return impl_->hasher.Finish<PathHash>(); }
+
+struct PrefixIndex::Impl {
+  // One node of a matching path and how many of its leading rows match.
+  struct Visit {
+    Slot slot = kNoSlot;
+    TokenCount rows_used = 0;
+  };
+
+  Slot SlotOf(SegmentId id) const {
+    return by_id.Find(HashOf(id), [&](Slot slot) { return nodes[slot].id == id; });
+  }
+  Slot ChildOf(const ChildKey& key) const {
+    return by_begin.Find(HashOf(key), [&](Slot slot) { return KeyOf(nodes[slot]) == key; });
+  }
+
+  std::vector<Visit> Walk(DomainId domain, std::span<const Token> tokens) const;
+  Visit DeepestCheckpoint(std::vector<Visit>& path) const;
+  bool MayInsert(const NewSegment& segment, Slot parent) const;
+  void Link(Slot slot);
+  void Unlink(Slot slot);
+  Slot TakeSlot();
+  void Remove(Slot slot);
+  void CheckNode(Slot slot) const;
+  std::size_t CheckList(Slot parent, SegmentKind kind) const;
+
+  std::deque<Node> nodes;
+  std::vector<Slot> free_slots;
+  SlotTable by_id;
+  SlotTable by_begin;
+  std::uint64_t token_bytes = 0;  // of all nodes, allocation overhead included
+};
+
+// The only chain that the tokens name, root first.
+std::vector<PrefixIndex::Impl::Visit> PrefixIndex::Impl::Walk(DomainId domain,
+                                                              std::span<const Token> tokens) const {
+  std::vector<Visit> path;
+  Slot at = kNoSlot;
+  std::size_t position = 0;
+  while (position < tokens.size()) {
+    at = ChildOf(
+        {domain, at, static_cast<TokenCount>(position), SegmentKind::kRows, tokens[position]});
+    if (at == kNoSlot) {
+      break;
+    }
+    const TokenCount rows_used = CommonTokens(nodes[at].rows(), tokens.subspan(position));
+    path.push_back({at, rows_used});
+    position += static_cast<std::size_t>(rows_used);
+  }
+  return path;
+}
+
+// The checkpoint with the highest position on `path`, which is cut to end there.
+PrefixIndex::Impl::Visit PrefixIndex::Impl::DeepestCheckpoint(std::vector<Visit>& path) const {
+  for (; !path.empty(); path.pop_back()) {
+    const Node& rows = nodes[path.back().slot];
+    const TokenCount limit = rows.first_token + path.back().rows_used;
+    Slot best = kNoSlot;
+    for (Slot at = rows.first_checkpoint; at != kNoSlot; at = nodes[at].next_sibling) {
+      const TokenCount position = nodes[at].first_token;
+      if (position <= limit && (best == kNoSlot || position > nodes[best].first_token)) {
+        best = at;
+      }
+    }
+    if (best != kNoSlot) {
+      path.back().rows_used = nodes[best].first_token - rows.first_token;
+      return {best, 0};
+    }
+  }
+  return {};
+}
+
+bool PrefixIndex::Impl::MayInsert(const NewSegment& segment, Slot parent) const {
+  const bool rows = segment.kind == SegmentKind::kRows;
+  if (segment.id == SegmentId::kNone || segment.domain == DomainId::kNone ||
+      rows == segment.tokens.empty() || SlotOf(segment.id) != kNoSlot) {
+    return false;
+  }
+  if (segment.parent == SegmentId::kNone) {
+    if (segment.first_token != 0) {
+      return false;
+    }
+  } else {
+    if (parent == kNoSlot) {
+      return false;
+    }
+    const Node& above = nodes[parent];
+    // A point is named by the segment that ends there or goes on through it, never by the one that
+    // begins there: hence first_token > the parent's.
+    if (above.domain != segment.domain || above.kind != SegmentKind::kRows ||
+        segment.first_token <= above.first_token || segment.first_token > above.end()) {
+      return false;
+    }
+    if (rows && segment.first_token < above.end() &&
+        above.tokens[segment.first_token - above.first_token] == segment.tokens[0]) {
+      return false;
+    }
+  }
+  const Token begin = rows ? segment.tokens[0] : Token{0};
+  return ChildOf({segment.domain, parent, segment.first_token, segment.kind, begin}) == kNoSlot;
+}
+
+Slot PrefixIndex::Impl::TakeSlot() {
+  if (free_slots.empty()) {
+    SKIPPY_CHECK(nodes.size() < kNoSlot, "more segments than slot numbers");
+    nodes.emplace_back();
+    return static_cast<Slot>(nodes.size() - 1);
+  }
+  const Slot slot = free_slots.back();
+  free_slots.pop_back();
+  return slot;
+}
+
+void PrefixIndex::Impl::Link(Slot slot) {
+  Node& node = nodes[slot];
+  by_id.Insert(HashOf(node.id), slot);
+  by_begin.Insert(HashOf(KeyOf(node)), slot);
+  if (node.parent == kNoSlot) {
+    return;
+  }
+  Slot& head = nodes[node.parent].list_of(node.kind);
+  node.next_sibling = head;
+  if (head != kNoSlot) {
+    nodes[head].previous_sibling = slot;
+  }
+  head = slot;
+}
+
+void PrefixIndex::Impl::Unlink(Slot slot) {
+  Node& node = nodes[slot];
+  by_id.Erase(HashOf(node.id), slot);
+  by_begin.Erase(HashOf(KeyOf(node)), slot);
+  if (node.next_sibling != kNoSlot) {
+    nodes[node.next_sibling].previous_sibling = node.previous_sibling;
+  }
+  if (node.previous_sibling != kNoSlot) {
+    nodes[node.previous_sibling].next_sibling = node.next_sibling;
+  } else if (node.parent != kNoSlot) {
+    nodes[node.parent].list_of(node.kind) = node.next_sibling;
+  }
+}
+
+void PrefixIndex::Impl::Remove(Slot slot) {
+  Unlink(slot);
+  if (nodes[slot].token_count > 0) {
+    token_bytes -= nodes[slot].rows().size_bytes() + kAllocationOverheadBytes;
+  }
+  nodes[slot] = Node{};
+  free_slots.push_back(slot);
+}
+
+PrefixIndex::PrefixIndex() : impl_(std::make_unique<Impl>()) {}
+PrefixIndex::~PrefixIndex() = default;
+
+PathMatch PrefixIndex::Find(DomainId domain, std::span<const Token> tokens, ResumeRule rule) const {
+  std::vector<Impl::Visit> path = impl_->Walk(domain, tokens);
+  switch (rule) {
+    case ResumeRule::kAnyToken:
+      break;
+    case ResumeRule::kSegmentEnd:
+      path.erase(std::find_if(path.begin(), path.end(),
+                              [&](const Impl::Visit& visit) {
+                                return visit.rows_used < impl_->nodes[visit.slot].token_count;
+                              }),
+                 path.end());
+      break;
+    case ResumeRule::kCheckpoint:
+      if (const Impl::Visit checkpoint = impl_->DeepestCheckpoint(path);
+          checkpoint.slot != kNoSlot) {
+        path.push_back(checkpoint);
+      }
+      break;
+  }
+  PathMatch match;
+  match.steps.reserve(path.size());
+  for (const Impl::Visit& visit : path) {
+    const Node& node = impl_->nodes[visit.slot];
+    match.steps.push_back(
+        {node.id, node.kind, node.first_token, visit.rows_used, node.token_count});
+    match.tokens = node.first_token + visit.rows_used;
+  }
+  return match;
+}
+
+PathMatch PrefixIndex::FindRows(DomainId domain, std::span<const Token> tokens) const {
+  return Find(domain, tokens, ResumeRule::kAnyToken);
+}
+
+std::optional<SegmentId> PrefixIndex::FindCheckpoint(DomainId domain,
+                                                     std::span<const Token> tokens) const {
+  const std::vector<Impl::Visit> path = impl_->Walk(domain, tokens);
+  ChildKey key{domain, kNoSlot, static_cast<TokenCount>(tokens.size()), SegmentKind::kCheckpoint,
+               0};
+  TokenCount reached = 0;
+  if (!path.empty()) {
+    key.parent = path.back().slot;
+    reached = impl_->nodes[key.parent].first_token + path.back().rows_used;
+  }
+  const Slot found = reached == key.position ? impl_->ChildOf(key) : kNoSlot;
+  return found == kNoSlot ? std::nullopt : std::optional(impl_->nodes[found].id);
+}
+
+bool PrefixIndex::Insert(NewSegment segment) {
+  const Slot parent = impl_->SlotOf(segment.parent);
+  if (!impl_->MayInsert(segment, parent)) {
+    return false;
+  }
+  const Slot slot = impl_->TakeSlot();
+  Node& node = impl_->nodes[slot];
+  node.id = segment.id;
+  node.first_token = segment.first_token;
+  node.token_count = static_cast<TokenCount>(segment.tokens.size());
+  node.domain = segment.domain;
+  node.kind = segment.kind;
+  node.parent = parent;
+  if (!segment.tokens.empty()) {
+    node.tokens = std::make_unique<Token[]>(segment.tokens.size());
+    std::copy(segment.tokens.begin(), segment.tokens.end(), node.tokens.get());
+    impl_->token_bytes += node.rows().size_bytes() + kAllocationOverheadBytes;
+  }
+  impl_->Link(slot);
+  return true;
+}
+
+bool PrefixIndex::Erase(SegmentId id) {
+  const Slot slot = impl_->SlotOf(id);
+  if (slot == kNoSlot || impl_->nodes[slot].first_rows_child != kNoSlot ||
+      impl_->nodes[slot].first_checkpoint != kNoSlot) {
+    return false;
+  }
+  impl_->Remove(slot);
+  return true;
+}
+
+std::vector<SegmentId> PrefixIndex::EraseSubtree(SegmentId id) {
+  std::vector<Slot> slots;  // breadth first: parents before children
+  if (const Slot top = impl_->SlotOf(id); top != kNoSlot) {
+    slots.push_back(top);
+  }
+  for (std::size_t i = 0; i < slots.size(); ++i) {
+    const Node& node = impl_->nodes[slots[i]];
+    for (Slot list : {node.first_rows_child, node.first_checkpoint}) {
+      for (; list != kNoSlot; list = impl_->nodes[list].next_sibling) {
+        slots.push_back(list);
+      }
+    }
+  }
+  std::vector<SegmentId> ids;
+  ids.reserve(slots.size());
+  for (auto slot = slots.rbegin(); slot != slots.rend(); ++slot) {
+    ids.push_back(impl_->nodes[*slot].id);
+    impl_->Remove(*slot);
+  }
+  return ids;
+}
+
+bool PrefixIndex::Contains(SegmentId id) const { return impl_->SlotOf(id) != kNoSlot; }
+
+SegmentId PrefixIndex::Parent(SegmentId id) const {
+  const Slot slot = impl_->SlotOf(id);
+  if (slot == kNoSlot || impl_->nodes[slot].parent == kNoSlot) {
+    return SegmentId::kNone;
+  }
+  return impl_->nodes[impl_->nodes[slot].parent].id;
+}
+
+std::span<const Token> PrefixIndex::Tokens(SegmentId id) const {
+  const Slot slot = impl_->SlotOf(id);
+  return slot == kNoSlot ? std::span<const Token>{} : impl_->nodes[slot].rows();
+}
+
+std::vector<Token> PrefixIndex::Path(SegmentId id) const {
+  Slot slot = impl_->SlotOf(id);
+  if (slot == kNoSlot) {
+    return {};
+  }
+  std::vector<Token> path(static_cast<std::size_t>(impl_->nodes[slot].end()));
+  std::size_t end = path.size();
+  for (; slot != kNoSlot; slot = impl_->nodes[slot].parent) {
+    const Node& node = impl_->nodes[slot];
+    const auto first = static_cast<std::size_t>(node.first_token);
+    std::copy_n(node.tokens.get(), end - first, path.begin() + node.first_token);
+    end = first;
+  }
+  return path;
+}
+
+std::size_t PrefixIndex::segment_count() const { return impl_->by_id.count(); }
+
+std::uint64_t PrefixIndex::MemoryBytes() const {
+  return sizeof(Impl) + impl_->nodes.size() * sizeof(Node) +
+         impl_->free_slots.capacity() * sizeof(Slot) + impl_->by_id.MemoryBytes() +
+         impl_->by_begin.MemoryBytes() + impl_->token_bytes;
+}
+
+// Every node of the list belongs to `parent` and knows its neighbours. Returns their number.
+std::size_t PrefixIndex::Impl::CheckList(Slot parent, SegmentKind kind) const {
+  std::size_t count = 0;
+  Slot previous = kNoSlot;
+  const Node& above = nodes[parent];
+  Slot at = kind == SegmentKind::kRows ? above.first_rows_child : above.first_checkpoint;
+  for (; at != kNoSlot; at = nodes[at].next_sibling) {
+    const Node& node = nodes[at];
+    SKIPPY_CHECK(node.id != SegmentId::kNone, "a freed node is linked");
+    SKIPPY_CHECK(node.parent == parent && node.kind == kind, "a node hangs in a foreign list");
+    SKIPPY_CHECK(node.previous_sibling == previous, "sibling links disagree");
+    previous = at;
+    ++count;
+  }
+  return count;
+}
+
+void PrefixIndex::Impl::CheckNode(Slot slot) const {
+  const Node& node = nodes[slot];
+  const bool rows = node.kind == SegmentKind::kRows;
+  SKIPPY_CHECK(SlotOf(node.id) == slot, "an id names another node");
+  SKIPPY_CHECK(rows == (node.token_count > 0), "rows have tokens, checkpoints have none");
+  SKIPPY_CHECK(ChildOf(KeyOf(node)) == slot, "two children begin alike");
+  if (node.parent == kNoSlot) {
+    SKIPPY_CHECK(node.first_token == 0, "a path begins in the middle");
+    return;
+  }
+  const Node& above = nodes[node.parent];
+  SKIPPY_CHECK(above.id != SegmentId::kNone && above.kind == SegmentKind::kRows, "bad parent");
+  SKIPPY_CHECK(above.domain == node.domain, "a path crosses domains");
+  SKIPPY_CHECK(node.first_token > above.first_token && node.first_token <= above.end(),
+               "a node does not touch its parent");
+  SKIPPY_CHECK(!rows || node.first_token == above.end() ||
+                   above.tokens[node.first_token - above.first_token] != node.tokens[0],
+               "a child begins as its parent goes on");
+}
+
+void PrefixIndex::CheckInvariants() const {
+  std::size_t live = 0;
+  std::size_t linked = 0;
+  std::uint64_t bytes = 0;
+  for (Slot slot = 0; slot < impl_->nodes.size(); ++slot) {
+    const Node& node = impl_->nodes[slot];
+    if (node.id == SegmentId::kNone) {
+      continue;
+    }
+    ++live;
+    linked += node.parent == kNoSlot ? 1 : 0;
+    bytes += node.token_count > 0 ? node.rows().size_bytes() + kAllocationOverheadBytes : 0;
+    impl_->CheckNode(slot);
+    linked += impl_->CheckList(slot, SegmentKind::kRows);
+    linked += impl_->CheckList(slot, SegmentKind::kCheckpoint);
+  }
+  SKIPPY_CHECK(live == linked && live == impl_->by_id.count() && live == impl_->by_begin.count(),
+               "nodes, lists and tables disagree");
+  SKIPPY_CHECK(live + impl_->free_slots.size() == impl_->nodes.size(), "slots leak");
+  SKIPPY_CHECK(bytes == impl_->token_bytes, "token bytes are counted wrongly");
+}
+
+}  // namespace skippy
