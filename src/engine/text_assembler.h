@@ -44,10 +44,10 @@ class TextAssembler {
   Release Take(std::size_t byte_count);
 
   const std::vector<std::string> stops_;
-  std::string incomplete_;          // first bytes of a code point
-  std::size_t waiting_tokens_ = 0;  // tokens that end inside `incomplete_`
-  std::string held_;                // valid text, not yet released
-  std::size_t released_bytes_ = 0;  // offset of held_ in the whole text
+  std::string incomplete_;              // first bytes of a code point
+  std::size_t waiting_tokens_ = 0;      // tokens that end inside `incomplete_`
+  std::string held_;                    // valid text, not yet released
+  std::size_t released_bytes_ = 0;      // offset of held_ in the whole text
   std::deque<std::size_t> token_ends_;  // offsets in the whole text, of tokens not yet counted
   std::size_t last_counted_end_ = 0;    // where the first token of token_ends_ begins
   bool stopped_ = false;
