@@ -1,0 +1,455 @@
+// The radix tree over token paths: single cases by example, everything else by random operations
+// against a model that keeps every prefix of every path in a map.
+#include "index/prefix_index.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <chrono>
+#include <map>
+#include <random>
+#include <set>
+#include <string>
+#include <utility>
+
+namespace skippy {
+namespace {
+
+using Path = std::vector<Token>;
+
+constexpr DomainId kDomain{1};
+
+SegmentId Id(std::uint64_t value) { return SegmentId{value}; }
+
+class PrefixIndexTest : public ::testing::Test {
+ protected:
+  ~PrefixIndexTest() override { index_.CheckInvariants(); }
+
+  bool InsertRows(std::uint64_t id, std::uint64_t parent, TokenCount first, Path tokens) {
+    return index_.Insert({Id(id), kDomain, Id(parent), SegmentKind::kRows, first, tokens});
+  }
+  bool InsertCheckpoint(std::uint64_t id, std::uint64_t parent, TokenCount position) {
+    return index_.Insert({Id(id), kDomain, Id(parent), SegmentKind::kCheckpoint, position, {}});
+  }
+  TokenCount Found(const Path& path, ResumeRule rule = ResumeRule::kAnyToken) {
+    return index_.Find(kDomain, path, rule).tokens;
+  }
+
+  PrefixIndex index_;
+};
+
+TEST_F(PrefixIndexTest, FindsNothingWhenEmpty) {
+  EXPECT_EQ(Found({1, 2, 3}), 0);
+  EXPECT_EQ(Found({}), 0);
+  EXPECT_TRUE(index_.Path(Id(1)).empty());
+  EXPECT_TRUE(index_.Tokens(Id(1)).empty());
+  EXPECT_FALSE(index_.Erase(Id(1)));
+  EXPECT_TRUE(index_.EraseSubtree(Id(1)).empty());
+}
+
+TEST_F(PrefixIndexTest, FollowsAPathOverSegmentsAndBranches) {
+  ASSERT_TRUE(InsertRows(1, 0, 0, {1, 2, 3, 4}));
+  ASSERT_TRUE(InsertRows(2, 1, 4, {5, 6}));
+  ASSERT_TRUE(InsertRows(3, 1, 2, {9, 9}));
+  const PathMatch whole = index_.FindRows(kDomain, Path{1, 2, 3, 4, 5, 6, 7});
+  EXPECT_EQ(whole.tokens, 6);
+  ASSERT_EQ(whole.steps.size(), 2U);
+  EXPECT_EQ(whole.steps[1].segment, Id(2));
+  const PathMatch branch = index_.FindRows(kDomain, Path{1, 2, 9, 9});
+  EXPECT_EQ(branch.tokens, 4);
+  ASSERT_EQ(branch.steps.size(), 2U);
+  EXPECT_EQ(branch.steps[0].rows_used, 2);
+  EXPECT_EQ(branch.steps[0].row_count, 4);
+  EXPECT_EQ(branch.steps[1].first_token, 2);
+  EXPECT_EQ(index_.Path(Id(3)), (Path{1, 2, 9, 9}));
+  EXPECT_EQ(index_.Parent(Id(3)), Id(1));
+  EXPECT_EQ(index_.Parent(Id(1)), SegmentId::kNone);
+}
+
+TEST_F(PrefixIndexTest, CutsWholeSegmentsOnlyUnderSegmentEnd) {
+  ASSERT_TRUE(InsertRows(1, 0, 0, {1, 2, 3, 4}));
+  ASSERT_TRUE(InsertRows(2, 1, 4, {5, 6}));
+  EXPECT_EQ(Found({1, 2, 3, 4, 5}, ResumeRule::kSegmentEnd), 4);
+  EXPECT_EQ(Found({1, 2, 3}, ResumeRule::kSegmentEnd), 0);
+  EXPECT_EQ(Found({1, 2, 3, 4, 5, 6, 7}, ResumeRule::kSegmentEnd), 6);
+}
+
+TEST_F(PrefixIndexTest, ResumesAtTheDeepestCheckpointOnThePath) {
+  ASSERT_TRUE(InsertRows(1, 0, 0, {1, 2, 3, 4}));
+  ASSERT_TRUE(InsertRows(2, 1, 4, {5, 6}));
+  EXPECT_EQ(Found({1, 2, 3, 4, 5, 6}, ResumeRule::kCheckpoint), 0);
+  ASSERT_TRUE(InsertCheckpoint(3, 1, 3));
+  ASSERT_TRUE(InsertCheckpoint(4, 1, 4));
+  ASSERT_TRUE(InsertCheckpoint(5, 2, 6));
+  EXPECT_EQ(Found({1, 2, 3, 4, 5, 6}, ResumeRule::kCheckpoint), 6);
+  const PathMatch match = index_.Find(kDomain, Path{1, 2, 3, 7}, ResumeRule::kCheckpoint);
+  EXPECT_EQ(match.tokens, 3);
+  ASSERT_EQ(match.steps.size(), 2U);
+  EXPECT_EQ(match.steps[0].rows_used, 3);
+  EXPECT_EQ(match.steps[1].segment, Id(3));
+  EXPECT_EQ(match.steps[1].kind, SegmentKind::kCheckpoint);
+  EXPECT_EQ(match.steps[1].first_token, 3);
+  EXPECT_EQ(index_.FindCheckpoint(kDomain, Path{1, 2, 3, 4}), Id(4));
+  EXPECT_EQ(index_.FindCheckpoint(kDomain, Path{1, 2}), std::nullopt);
+  EXPECT_EQ(index_.FindCheckpoint(kDomain, Path{1, 2, 3, 4, 9}), std::nullopt);
+  EXPECT_EQ(index_.Path(Id(4)), (Path{1, 2, 3, 4}));
+}
+
+TEST_F(PrefixIndexTest, RefusesWhatWouldMakeAPathAmbiguous) {
+  ASSERT_TRUE(InsertRows(1, 0, 0, {1, 2, 3, 4}));
+  ASSERT_TRUE(InsertRows(2, 1, 4, {5, 6}));
+  ASSERT_TRUE(InsertCheckpoint(3, 1, 4));
+  EXPECT_FALSE(InsertRows(2, 1, 4, {7})) << "the id is taken";
+  EXPECT_FALSE(InsertRows(0, 1, 4, {7})) << "no id";
+  EXPECT_FALSE(InsertRows(9, 0, 0, {1, 7})) << "the root has a child that begins with 1";
+  EXPECT_FALSE(InsertRows(9, 0, 2, {7})) << "a path begins at 0";
+  EXPECT_FALSE(InsertRows(9, 1, 4, {5, 7})) << "a child there begins with 5";
+  EXPECT_FALSE(InsertRows(9, 1, 2, {3, 7})) << "the parent goes on with 3";
+  EXPECT_FALSE(InsertRows(9, 1, 0, {7})) << "the parent does not hold its own first position";
+  EXPECT_FALSE(InsertRows(9, 1, 5, {7})) << "the parent ends before";
+  EXPECT_FALSE(InsertRows(9, 3, 4, {7})) << "the parent is a checkpoint";
+  EXPECT_FALSE(InsertRows(9, 8, 4, {7})) << "the parent does not exist";
+  EXPECT_FALSE(InsertRows(9, 1, 4, {})) << "no rows";
+  EXPECT_FALSE(InsertCheckpoint(9, 1, 4)) << "there is a checkpoint";
+  EXPECT_FALSE(index_.Insert({Id(9), DomainId{2}, Id(1), SegmentKind::kRows, 4, {7}}));
+  EXPECT_FALSE(index_.Insert({Id(9), kDomain, Id(1), SegmentKind::kCheckpoint, 3, {7}}));
+  EXPECT_EQ(index_.segment_count(), 3U);
+}
+
+// Proves A13 for the index: another identity or namespace is another domain.
+TEST_F(PrefixIndexTest, KeepsDomainsApart) {
+  ASSERT_TRUE(InsertRows(1, 0, 0, {1, 2}));
+  ASSERT_TRUE(index_.Insert({Id(2), DomainId{2}, SegmentId::kNone, SegmentKind::kRows, 0, {1}}));
+  EXPECT_EQ(Found({1, 2}), 2);
+  EXPECT_EQ(index_.FindRows(DomainId{2}, Path{1, 2}).tokens, 1);
+  EXPECT_EQ(index_.FindRows(DomainId{3}, Path{1, 2}).tokens, 0);
+}
+
+TEST_F(PrefixIndexTest, ErasesLeavesAloneAndSubtreesFromBelow) {
+  ASSERT_TRUE(InsertRows(1, 0, 0, {1, 2, 3}));
+  ASSERT_TRUE(InsertRows(2, 1, 3, {4}));
+  ASSERT_TRUE(InsertRows(3, 2, 4, {5}));
+  ASSERT_TRUE(InsertCheckpoint(4, 3, 5));
+  EXPECT_FALSE(index_.Erase(Id(3))) << "a checkpoint hangs on it";
+  EXPECT_EQ(index_.EraseSubtree(Id(2)), (std::vector<SegmentId>{Id(4), Id(3), Id(2)}));
+  EXPECT_EQ(Found({1, 2, 3, 4, 5}), 3);
+  EXPECT_TRUE(index_.Erase(Id(1)));
+  EXPECT_EQ(index_.segment_count(), 0U);
+}
+
+TEST_F(PrefixIndexTest, HoldsUnder150BytesASegmentBesideItsTokens) {
+  constexpr std::uint64_t kSegments = 20'000;
+  for (std::uint64_t i = 0; i < kSegments; ++i) {
+    ASSERT_TRUE(InsertRows(i + 1, i, static_cast<TokenCount>(8 * i), Path(8, 5)));
+  }
+  EXPECT_LE(index_.MemoryBytes() - kSegments * 8 * sizeof(Token), 150 * kSegments);
+}
+
+TEST_F(PrefixIndexTest, FindsAHundredThousandTokensInWellUnderAMillisecond) {
+  constexpr TokenCount kRun = 256;
+  Path path(100'096);
+  for (std::size_t i = 0; i < path.size(); ++i) {
+    path[i] = static_cast<Token>(i * 7919 % 49'152);
+  }
+  for (std::size_t at = 0; at < path.size(); at += kRun) {
+    const auto begin = path.begin() + static_cast<std::ptrdiff_t>(at);
+    const std::uint64_t id = at / kRun + 1;
+    ASSERT_TRUE(InsertRows(id, id - 1, static_cast<TokenCount>(at), Path(begin, begin + kRun)));
+  }
+  auto best = std::chrono::nanoseconds::max();
+  for (int repeat = 0; repeat < 20; ++repeat) {
+    const auto start = std::chrono::steady_clock::now();
+    ASSERT_EQ(Found(path), static_cast<TokenCount>(path.size()));
+    best = std::min<std::chrono::nanoseconds>(best, std::chrono::steady_clock::now() - start);
+  }
+  RecordProperty("find_ns", static_cast<int>(best.count()));
+  // The best of many: a bound of the work done, not of the machine's mood. Sanitizers get slack.
+  EXPECT_LT(best, std::chrono::milliseconds(5)) << best.count() << " ns";
+}
+
+TEST(PathHasherTest, DependsOnEveryPartAndNotOnHowTokensArrive) {
+  const Path path{1, 2, 3, -4};
+  const auto hash = [](std::uint8_t state, std::string_view name, const Path& tokens) {
+    StateIdentity identity;
+    identity.bytes[31] = state;
+    PathHasher hasher(identity, name);
+    hasher.Update(tokens);
+    return hasher.Finish();
+  };
+  const PathHash base = hash(1, "a", path);
+  EXPECT_EQ(base, hash(1, "a", path));
+  EXPECT_NE(base, hash(2, "a", path));
+  EXPECT_NE(base, hash(1, "b", path));
+  EXPECT_NE(base, hash(1, "", path));
+  EXPECT_NE(base, hash(1, "a", {1, 2, 3}));
+  EXPECT_NE(base, hash(1, "a", {1, 2, -4, 3}));
+  StateIdentity identity;
+  identity.bytes[31] = 1;
+  PathHasher hasher(identity, "a");
+  hasher.Update(std::span(path).first(1));
+  EXPECT_EQ(hasher.Finish(), hash(1, "a", {1}));
+  hasher.Update(std::span(path).subspan(1));
+  EXPECT_EQ(hasher.Finish(), base);
+}
+
+// Random operations, mirrored in a map from every prefix to the segment that owns its last row.
+class ModelRun {
+ public:
+  explicit ModelRun(std::uint64_t seed) : random_(seed) {}
+
+  void Step() {
+    const DomainId domain{1 + Draw(2)};
+    const Path path = RandomPath();
+    switch (Draw(10)) {
+      case 0:
+      case 1:
+      case 2:
+        Record(domain, path);
+        break;
+      case 3:
+        RecordCheckpoint(domain, path);
+        break;
+      case 4:
+        EraseLeaf();
+        break;
+      case 5:
+        if (Draw(4) == 0) {
+          EraseSubtree();
+        }
+        break;
+      case 6:
+        InsertAnywhere(domain, path);
+        break;
+      default:
+        break;
+    }
+    CheckFind(domain, RandomPath());
+    index_.CheckInvariants();
+    ASSERT_EQ(index_.segment_count(), segments_.size());
+  }
+  std::size_t segment_count() const { return segments_.size(); }
+
+ private:
+  using Key = std::pair<DomainId, Path>;
+  struct Segment {
+    DomainId domain{};
+    SegmentId parent{};
+    SegmentKind kind{};
+    Path path;  // to its end
+    TokenCount first = 0;
+  };
+
+  std::uint32_t Draw(std::uint32_t bound) {
+    return std::uniform_int_distribution<std::uint32_t>(0, bound - 1)(random_);
+  }
+  // Few different tokens and often a known beginning, so that paths meet.
+  Path RandomPath() {
+    Path path;
+    if (!segments_.empty() && Draw(4) != 0) {
+      path = std::next(segments_.begin(), Draw(static_cast<std::uint32_t>(segments_.size())))
+                 ->second.path;
+      path.resize(Draw(static_cast<std::uint32_t>(path.size()) + 1));
+    }
+    for (std::uint32_t count = Draw(12); count > 0; --count) {
+      path.push_back(static_cast<Token>(Draw(3)));
+    }
+    return path;
+  }
+  SegmentId RandomSegment() {
+    return std::next(segments_.begin(), Draw(static_cast<std::uint32_t>(segments_.size())))->first;
+  }
+  static Path Head(const Path& path, std::size_t count) {
+    return Path(path.begin(), path.begin() + static_cast<std::ptrdiff_t>(count));
+  }
+  std::size_t LongestRows(DomainId domain, const Path& path) const {
+    std::size_t count = 0;
+    while (count < path.size() && rows_.contains({domain, Head(path, count + 1)})) {
+      ++count;
+    }
+    return count;
+  }
+
+  // As the cache records: what is missing hangs in short runs where the known rows end.
+  void Record(DomainId domain, const Path& path) {
+    const PathMatch match = index_.FindRows(domain, path);
+    SegmentId parent = match.steps.empty() ? SegmentId::kNone : match.steps.back().segment;
+    std::size_t at = static_cast<std::size_t>(match.tokens);
+    while (at < path.size()) {
+      const std::size_t end = std::min(path.size(), at + 1 + Draw(5));
+      NewSegment segment{SegmentId{++last_id_},       domain, parent, SegmentKind::kRows,
+                         static_cast<TokenCount>(at), {}};
+      segment.tokens.assign(path.begin() + static_cast<std::ptrdiff_t>(at),
+                            path.begin() + static_cast<std::ptrdiff_t>(end));
+      ASSERT_TRUE(index_.Insert(segment));
+      Mirror(segment, path);
+      parent = segment.id;
+      at = end;
+    }
+  }
+  void RecordCheckpoint(DomainId domain, const Path& path) {
+    Record(domain, path);
+    const PathMatch match = index_.FindRows(domain, path);
+    ASSERT_EQ(static_cast<std::size_t>(match.tokens), path.size());
+    NewSegment segment{SegmentId{++last_id_},    domain,       SegmentId::kNone,
+                       SegmentKind::kCheckpoint, match.tokens, {}};
+    if (!match.steps.empty()) {
+      segment.parent = match.steps.back().segment;
+    }
+    ASSERT_EQ(index_.Insert(segment), !checkpoints_.contains({domain, path}));
+    if (!checkpoints_.contains({domain, path})) {
+      Mirror(segment, path);
+    }
+  }
+  // Anything at all: accepted exactly when the model has no such prefix yet and the point exists.
+  void InsertAnywhere(DomainId domain, const Path& tokens) {
+    if (segments_.empty() || tokens.empty()) {
+      return;
+    }
+    const SegmentId parent = RandomSegment();
+    const Segment& above = segments_.at(parent);
+    const auto first =
+        static_cast<TokenCount>(Draw(static_cast<std::uint32_t>(above.path.size() + 3)));
+    const bool reaches = first > above.first && first <= static_cast<TokenCount>(above.path.size());
+    bool expected = reaches && above.kind == SegmentKind::kRows && above.domain == domain;
+    Path path;
+    if (expected) {
+      path = Head(above.path, static_cast<std::size_t>(first));
+      path.insert(path.end(), tokens.begin(), tokens.end());
+      expected = !rows_.contains({domain, Head(path, static_cast<std::size_t>(first) + 1)});
+    }
+    const NewSegment segment{SegmentId{++last_id_}, domain, parent,
+                             SegmentKind::kRows,    first,  tokens};
+    ASSERT_EQ(index_.Insert(segment), expected);
+    if (expected) {
+      Mirror(segment, path);
+    }
+  }
+  void Mirror(const NewSegment& segment, const Path& path) {
+    const std::size_t end = static_cast<std::size_t>(segment.first_token) + segment.tokens.size();
+    segments_[segment.id] = {segment.domain, segment.parent, segment.kind, Head(path, end),
+                             segment.first_token};
+    if (segment.kind == SegmentKind::kCheckpoint) {
+      checkpoints_[{segment.domain, path}] = segment.id;
+    }
+    for (std::size_t count = static_cast<std::size_t>(segment.first_token) + 1; count <= end;
+         ++count) {
+      rows_[{segment.domain, Head(path, count)}] = segment.id;
+    }
+  }
+  void Forget(SegmentId id) {
+    const auto is_gone = [&](const auto& item) { return item.second == id; };
+    std::erase_if(rows_, is_gone);
+    std::erase_if(checkpoints_, is_gone);
+    segments_.erase(id);
+  }
+  bool HasChild(SegmentId id) const {
+    return std::any_of(segments_.begin(), segments_.end(),
+                       [&](const auto& item) { return item.second.parent == id; });
+  }
+  void EraseLeaf() {
+    if (segments_.empty()) {
+      return;
+    }
+    const SegmentId id = RandomSegment();
+    const bool leaf = !HasChild(id);
+    ASSERT_EQ(index_.Erase(id), leaf);
+    if (leaf) {
+      Forget(id);
+    }
+    ASSERT_EQ(index_.Contains(id), !leaf);
+  }
+  void EraseSubtree() {
+    if (segments_.empty()) {
+      return;
+    }
+    const SegmentId top = RandomSegment();
+    std::set<SegmentId> below{top};
+    for (const auto& [id, segment] : segments_) {  // ids grow downwards
+      if (below.contains(segment.parent)) {
+        below.insert(id);
+      }
+    }
+    const std::vector<SegmentId> erased = index_.EraseSubtree(top);
+    ASSERT_EQ(std::set<SegmentId>(erased.begin(), erased.end()), below);
+    ASSERT_EQ(erased.size(), below.size());
+    for (const SegmentId id : erased) {
+      ASSERT_FALSE(HasChild(id)) << "a parent was reported before its child";
+      Forget(id);
+    }
+  }
+
+  // Every row of every step is owned, by the model, by that step's segment.
+  void CheckSteps(DomainId domain, const Path& path, const PathMatch& match) {
+    TokenCount at = 0;
+    for (const PathStep& step : match.steps) {
+      ASSERT_EQ(step.first_token, at);
+      if (step.kind == SegmentKind::kCheckpoint) {
+        ASSERT_EQ(at, match.tokens);
+        ASSERT_EQ(step.segment,
+                  checkpoints_.at({domain, Head(path, static_cast<std::size_t>(at))}));
+        continue;
+      }
+      const Segment& segment = segments_.at(step.segment);
+      ASSERT_EQ(step.row_count, static_cast<TokenCount>(segment.path.size()) - segment.first);
+      ASSERT_EQ(index_.Path(step.segment), segment.path);
+      ASSERT_GT(step.rows_used, 0);
+      for (TokenCount row = 0; row < step.rows_used; ++row) {
+        ++at;
+        ASSERT_EQ(rows_.at({domain, Head(path, static_cast<std::size_t>(at))}), step.segment);
+      }
+    }
+    ASSERT_EQ(at, match.tokens);
+  }
+  void CheckFind(DomainId domain, const Path& path) {
+    const std::size_t longest = LongestRows(domain, path);
+    std::size_t whole = 0;
+    while (whole < longest) {
+      const SegmentId owner = rows_.at({domain, Head(path, whole + 1)});
+      const std::size_t end = segments_.at(owner).path.size();
+      if (end > longest || rows_.at({domain, Head(path, end)}) != owner) {
+        break;
+      }
+      whole = end;
+    }
+    std::size_t resumable = longest;
+    while (resumable > 0 && !checkpoints_.contains({domain, Head(path, resumable)})) {
+      --resumable;
+    }
+    const std::pair<ResumeRule, std::size_t> expected[] = {{ResumeRule::kAnyToken, longest},
+                                                           {ResumeRule::kSegmentEnd, whole},
+                                                           {ResumeRule::kCheckpoint, resumable}};
+    for (const auto& [rule, tokens] : expected) {
+      const PathMatch match = index_.Find(domain, path, rule);
+      ASSERT_EQ(static_cast<std::size_t>(match.tokens), tokens);
+      CheckSteps(domain, path, match);
+    }
+    const auto checkpoint = checkpoints_.find({domain, path});
+    ASSERT_EQ(index_.FindCheckpoint(domain, path),
+              checkpoint == checkpoints_.end() ? std::nullopt : std::optional(checkpoint->second));
+  }
+
+  std::mt19937_64 random_;
+  PrefixIndex index_;
+  std::map<Key, SegmentId> rows_;         // every prefix that has rows -> owner of its last row
+  std::map<Key, SegmentId> checkpoints_;  // every position with a checkpoint
+  std::map<SegmentId, Segment> segments_;
+  std::uint64_t last_id_ = 0;
+};
+
+TEST(PrefixIndexModelTest, AgreesWithAMapOfAllPrefixes) {
+  std::size_t largest = 0;
+  for (std::uint64_t seed = 1; seed <= 20; ++seed) {
+    SCOPED_TRACE("seed " + std::to_string(seed));
+    ModelRun run(seed);
+    for (int step = 0; step < 400 && !::testing::Test::HasFatalFailure(); ++step) {
+      run.Step();
+      largest = std::max(largest, run.segment_count());
+    }
+    ASSERT_FALSE(::testing::Test::HasFatalFailure());
+  }
+  std::printf("seeds 1..20, up to %zu segments\n", largest);
+  EXPECT_GT(largest, 20U) << "the run never built a tree worth checking";
+}
+
+}  // namespace
+}  // namespace skippy
