@@ -1,11 +1,11 @@
 // What a chat template says about the reply, in llama.cpp's terms. Private to engine/.
 #pragma once
 
-#include <string>
-#include <vector>
-
 #include <chat.h>
 #include <common.h>
+
+#include <string>
+#include <vector>
 
 #include "engine/engine.h"
 
@@ -17,9 +17,12 @@ struct LlamaReplyFormat final : ReplyFormat {
   // The grammar is the caller's own: it holds from the first token of the reply. Otherwise it was
   // made for a tool call or a schema and covers what the template has already written.
   bool grammar_from_user = false;
-  std::string generation_prompt;  // what the template wrote of the reply
+  std::string generation_prompt;                 // what the template wrote of the reply
   std::vector<common_grammar_trigger> triggers;  // words that are one token are token triggers
   std::vector<llama_token> preserved_tokens;     // control tokens that stay visible in the text
+  // Between these tags the model thinks: a lazy grammar does not start there.
+  std::vector<llama_token> thinking_start;
+  std::vector<std::vector<llama_token>> thinking_ends;
   common_chat_parser_params parser;
 };
 

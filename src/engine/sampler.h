@@ -38,6 +38,10 @@ class Sampler {
   // top_logprobs > 0. Empty pieces before the first Sample.
   virtual GeneratedToken LastLogprobs() const = 0;
 
+  // The bytes that the token adds to the reply's text: control tokens add none, except those that
+  // the reply format wants to see.
+  virtual std::string TextPiece(Token token) const = 0;
+
   // Shows the prompt to the penalties; the grammar does not see it.
   virtual void AcceptPrompt(std::span<const Token> prompt) = 0;
 };
