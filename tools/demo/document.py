@@ -8,8 +8,9 @@ DEEDS = ('wrote a short letter about', 'walked slowly around', 'asked a question
          'made a careful drawing of', 'told a long story about', 'forgot the name of',
          'looked for', 'paid for', 'repaired', 'measured', 'painted', 'carried a lamp to')
 THINGS = ('the stone wall', 'the small boat', 'the market square', 'the north gate',
-          'the lighthouse', 'the wooden bridge', 'the water tower', 'the library', 'the grain store', 'the west road',
-          'the bakery', 'the garden behind the church', 'the ferry', 'the rope yard')
+          'the lighthouse', 'the wooden bridge', 'the water tower', 'the library',
+          'the grain store', 'the west road', 'the bakery', 'the garden behind the church',
+          'the ferry', 'the rope yard')
 TIMES = ('In the morning', 'After the rain', 'Before the bell rang', 'On the first day of spring',
          'When the wind turned', 'Late in the evening', 'During the winter', 'Once again',
          'Without a word', 'On the way home')
