@@ -64,16 +64,20 @@ class Server:
         command = [options.binary, 'serve', '-m', options.model, '-c', '8192', '-np', '1',
                    '-t', str(options.threads), '--port', str(self.port),
                    '--management-port', str(self.management_port),
-                   '--kv-cache-disk', '1GiB', '--kv-cache-disk-dir', root,
+                   '--kv-cache-disk', '128MiB', '--kv-cache-disk-dir', root,
                    '--kv-cache-min-free', '1GiB']
         with open(log_path, 'ab') as log:
             self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log,
                                             stderr=log, preexec_fn=die_with_parent)
 
     def wait_until_ready(self):
+        """Until it serves, and knows the digest of the weights: the disk tier waits for that."""
         def ready():
-            return (self.get(self.port, '/health') is not None
-                    and self.status()['effective']['state'] == 'active')
+            if self.get(self.port, '/health') is None:
+                return False
+            status = self.status()
+            return (status['effective']['state'] == 'active'
+                    and status['engine']['model']['model_identity'] is not None)
         self.wait_for(ready, START_TIMEOUT_S, 'the server did not become ready')
 
     def wait_until_durable(self):
