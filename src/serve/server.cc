@@ -1,0 +1,137 @@
+#include "serve/server.h"
+
+#include <atomic>
+#include <utility>
+
+#include "base/log.h"
+#include "serve/endpoints.h"
+#include "serve/json.h"
+
+namespace skippy {
+namespace {
+
+using EngineHandler = HttpResponse (*)(Engine& engine, const HttpRequest& request);
+
+HttpResponse AnswerChat(Engine& engine, const HttpRequest& request) {
+  return AnswerGeneration(engine, Endpoint::kChat, request);
+}
+
+HttpResponse AnswerCompletions(Engine& engine, const HttpRequest& request) {
+  return AnswerGeneration(engine, Endpoint::kCompletions, request);
+}
+
+struct EngineRoute {
+  const char* method;
+  const char* path;
+  EngineHandler handler;
+};
+
+constexpr EngineRoute kEngineRoutes[] = {
+    {"POST", "/v1/chat/completions", AnswerChat},
+    {"POST", "/chat/completions", AnswerChat},
+    {"POST", "/v1/completions", AnswerCompletions},
+    {"POST", "/completions", AnswerCompletions},
+    {"GET", "/v1/models", AnswerModels},
+    {"GET", "/models", AnswerModels},
+    {"GET", "/v1/models/:model", AnswerModels},
+    {"POST", "/tokenize", AnswerTokenize},
+    {"POST", "/detokenize", AnswerDetokenize},
+    {"POST", "/apply-template", AnswerApplyTemplate},
+};
+
+bool IsLoopback(const std::string& host) {
+  return host == "localhost" || host == "::1" || host.starts_with("127.");
+}
+
+class OpenAiServer final : public Server {
+ public:
+  ~OpenAiServer() override { Stop(); }
+
+  Status Listen(const ServerOptions& options);
+  void SetEngine(Engine* engine) override { engine_.store(engine); }
+  void SetLoadProgress(float fraction) override { load_progress_.store(fraction); }
+  int port() const override { return http_->port(); }
+  void Stop() override;
+
+ private:
+  Router MakeRoutes();
+  HttpResponse Dispatch(EngineHandler handler, const HttpRequest& request) const;
+  HttpResponse AnswerHealth() const;
+
+  std::atomic<Engine*> engine_{nullptr};
+  std::atomic<float> load_progress_{0.0F};
+  std::unique_ptr<HttpServer> http_;
+};
+
+HttpResponse OpenAiServer::Dispatch(EngineHandler handler, const HttpRequest& request) const {
+  Engine* engine = engine_.load();
+  if (engine == nullptr) {
+    return ErrorResponse(
+        ApiError{503, "the model is still loading", "unavailable_error", "", "loading_model"});
+  }
+  return handler(*engine, request);
+}
+
+HttpResponse OpenAiServer::AnswerHealth() const {
+  HttpResponse response;
+  if (engine_.load() != nullptr) {
+    response.body = R"({"status":"ok"})";
+    return response;
+  }
+  response.status = 503;
+  response.headers.emplace_back("Retry-After", "1");
+  // `error` is there for clients that know llama-server's form.
+  response.body = DumpJson(Json{{"status", "loading model"},
+                                {"progress", load_progress_.load()},
+                                {"error",
+                                 {{"message", "the model is still loading"},
+                                  {"type", "unavailable_error"},
+                                  {"code", 503}}}});
+  return response;
+}
+
+Router OpenAiServer::MakeRoutes() {
+  Router router;
+  for (const EngineRoute& route : kEngineRoutes) {
+    router.Add({route.method, route.path, [this, handler = route.handler](const HttpRequest& request) {
+                  return Dispatch(handler, request);
+                }});
+  }
+  for (const char* path : {"/health", "/v1/health"}) {
+    router.Add({"GET", path, [this](const HttpRequest&) { return AnswerHealth(); }, true});
+  }
+  router.Add({"GET", "/",
+              [](const HttpRequest&) {
+                HttpResponse response;
+                response.content_type = "text/plain; charset=utf-8";
+                response.body = "Skippy: an OpenAI-compatible server. The API is under /v1.\n";
+                return response;
+              },
+              true});
+  return router;
+}
+
+Status OpenAiServer::Listen(const ServerOptions& options) {
+  SKIPPY_ASSIGN_OR_RETURN(http_, HttpServer::Start(options.http, MakeRoutes()));
+  if (!IsLoopback(options.http.host) && options.http.api_keys.empty()) {
+    LogWarning("listening on {} without an API key: whoever reaches this machine can use the model",
+               options.http.host);
+  }
+  return {};
+}
+
+void OpenAiServer::Stop() {
+  if (http_ != nullptr) {
+    http_->Stop();
+  }
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Server>> Server::Start(const ServerOptions& options) {
+  auto server = std::make_unique<OpenAiServer>();
+  SKIPPY_RETURN_IF_ERROR(server->Listen(options));
+  return std::unique_ptr<Server>(std::move(server));
+}
+
+}  // namespace skippy
