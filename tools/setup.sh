@@ -23,7 +23,7 @@ readonly vocabularies=(gpt-2 llama-bpe llama-spm qwen2)
 
 tools_dir=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 readonly tools_dir
-readonly deps_dir=${SKIPPY_DEPS_DIR:-${XDG_CACHE_HOME:-$HOME/.cache}/skippy}
+readonly deps_dir=${SKIPPY_DEPS_DIR:-${XDG_CACHE_HOME:-${HOME:-~}/.cache}/skippy}
 
 say() { printf 'setup: %s\n' "$*" >&2; }
 die() { say "$*"; exit 1; }
