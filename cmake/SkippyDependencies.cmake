@@ -73,7 +73,8 @@ endif()
 add_library(skippy_json INTERFACE)
 target_include_directories(skippy_json SYSTEM INTERFACE ${SKIPPY_LLAMA_PREFIX}/include/vendor)
 add_library(skippy_httplib INTERFACE)
-target_include_directories(skippy_httplib SYSTEM INTERFACE ${SKIPPY_LLAMA_PREFIX}/include/vendor)
+target_include_directories(skippy_httplib SYSTEM INTERFACE ${SKIPPY_LLAMA_PREFIX}/include/vendor
+  ${SKIPPY_LLAMA_PREFIX}/include/vendor/cpp-httplib)
 target_compile_definitions(skippy_httplib INTERFACE CPPHTTPLIB_OPENSSL_SUPPORT)
 target_link_libraries(skippy_httplib INTERFACE ${SKIPPY_LLAMA_PREFIX}/lib/libcpp-httplib.a OpenSSL::SSL
   OpenSSL::Crypto Threads::Threads)
