@@ -1,0 +1,124 @@
+// Goal: the start that a prompt gets is the longest one, never another namespace's, and never costs
+// a deeper session its rows.
+#include "engine/l1_table.h"
+
+#include <gtest/gtest.h>
+
+#include <numeric>
+
+namespace skippy {
+namespace {
+
+class L1TableTest : public ::testing::Test {
+ protected:
+  std::vector<Token> Tokens(TokenCount count, Token first = 1) {
+    std::vector<Token> out(static_cast<std::size_t>(count));
+    std::iota(out.begin(), out.end(), first);
+    return out;
+  }
+
+  // A sequence of `tokens` of which `rows` are computed.
+  void Run(int n, std::vector<Token> tokens, TokenCount rows, TokenCount prompt_tokens) {
+    Sequence sequence;
+    sequence.shareable = true;
+    sequence.prompt_tokens = prompt_tokens;
+    sequence.tokens = std::move(tokens);
+    table_.Start(NthLane(n), std::move(sequence));
+    lanes_.Append(NthLane(n), rows);
+  }
+
+  std::optional<PrefixSource> Find(const std::vector<Token>& tokens) {
+    return table_.FindPrefix("", tokens, static_cast<TokenCount>(tokens.size()) - 1);
+  }
+
+  LaneTable lanes_{4, 10000};
+  L1Table table_{&lanes_, false};
+};
+
+TEST_F(L1TableTest, RepeatedPromptTakesItsResidentOverUpToTheLastToken) {
+  Run(0, Tokens(60), 59, 50);
+  table_.Keep(NthLane(0));
+  const auto source = Find(Tokens(50));
+  ASSERT_TRUE(source);
+  EXPECT_EQ(source->tokens, 49);
+  EXPECT_TRUE(source->take_over);
+}
+
+TEST_F(L1TableTest, ShortDivergentPromptLeavesTheDeepSessionAlone) {
+  Run(0, Tokens(1000), 999, 990);
+  table_.Keep(NthLane(0));
+  std::vector<Token> branch = Tokens(100);
+  branch.push_back(5000);
+  branch.push_back(5001);
+  const auto source = Find(branch);
+  ASSERT_TRUE(source);
+  EXPECT_EQ(source->tokens, 100);
+  EXPECT_FALSE(source->take_over);
+}
+
+TEST_F(L1TableTest, LongestPrefixWinsOverTheLastUsed) {
+  Run(0, Tokens(100), 99, 90);
+  Run(1, Tokens(40), 39, 30);
+  table_.Keep(NthLane(0));
+  table_.Keep(NthLane(1));
+  const auto source = Find(Tokens(80));
+  ASSERT_TRUE(source);
+  EXPECT_EQ(source->lane, NthLane(0));
+  EXPECT_EQ(source->tokens, 79);
+}
+
+TEST_F(L1TableTest, RunningSequenceSharesOnlyWhatIsComputed) {
+  Run(0, Tokens(100), 30, 100);
+  const auto source = Find(Tokens(100));
+  ASSERT_TRUE(source);
+  EXPECT_EQ(source->tokens, 30);
+  EXPECT_FALSE(source->take_over);
+  EXPECT_EQ(table_.FindPromised("", Tokens(100), 99), 99);
+  EXPECT_EQ(table_.FindPromised("", Tokens(30), 29), 0);
+}
+
+TEST_F(L1TableTest, NamespacesSeeNothingOfEachOther) {
+  Run(0, Tokens(100), 99, 90);
+  EXPECT_FALSE(table_.FindPrefix("other", Tokens(50), 49));
+  EXPECT_EQ(table_.FindPromised("other", Tokens(100), 100), 0);
+}
+
+TEST_F(L1TableTest, AppendOnlyMemoryContinuesWholeResidentsOnly) {
+  L1Table table(&lanes_, true);
+  Sequence sequence;
+  sequence.shareable = true;
+  sequence.tokens = Tokens(20);
+  table.Start(NthLane(0), sequence);
+  lanes_.Append(NthLane(0), 19);
+  EXPECT_FALSE(table.FindPrefix("", Tokens(40), 39));
+  table.Keep(NthLane(0));
+  const auto source = table.FindPrefix("", Tokens(40), 39);
+  ASSERT_TRUE(source);
+  EXPECT_TRUE(source->take_over);
+  EXPECT_EQ(source->tokens, 19);
+  EXPECT_FALSE(table.FindPrefix("", Tokens(15), 14));
+}
+
+TEST_F(L1TableTest, NamesTheResidentsThatAddNothing) {
+  Run(0, Tokens(50), 49, 40);
+  Run(1, Tokens(80), 79, 70);
+  Run(2, Tokens(20, 900), 19, 10);
+  table_.Keep(NthLane(0));
+  table_.Keep(NthLane(2));
+  table_.Keep(NthLane(1));
+  EXPECT_EQ(table_.Redundant(NthLane(1)), std::vector<LaneId>{NthLane(0)});
+  EXPECT_EQ(table_.Redundant(NthLane(0)), std::vector<LaneId>{NthLane(0)});
+  EXPECT_TRUE(table_.Redundant(NthLane(2)).empty());
+}
+
+TEST_F(L1TableTest, EvictsTheLeastRecentResidentFirst) {
+  Run(0, Tokens(10), 9, 5);
+  Run(1, Tokens(10, 100), 9, 5);
+  table_.Keep(NthLane(1));
+  table_.Keep(NthLane(0));
+  EXPECT_EQ(table_.LeastRecentResident(std::nullopt), NthLane(1));
+  EXPECT_EQ(table_.LeastRecentResident(NthLane(1)), NthLane(0));
+}
+
+}  // namespace
+}  // namespace skippy

@@ -1,0 +1,66 @@
+#include "engine/restorer.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/log.h"
+
+namespace skippy {
+
+void Restorer::DropHeldSegments(PrefixMatch* match, TokenCount held) {
+  const auto is_held = [held](const MatchedSegment& segment) {
+    return segment.kind == SegmentKind::kRows && segment.first_token + segment.rows_used <= held;
+  };
+  std::erase_if(match->segments, is_held);
+}
+
+Restorer::Restorer(LlamaContext* context, LaneId lane, std::unique_ptr<Restore> restore)
+    : context_(context), lane_(lane), restore_(std::move(restore)) {}
+
+bool Restorer::Import(const MakeRoom& make_room) {
+  const MatchedSegment& segment = restore_->segment();
+  const TokenCount held = context_->lanes().Length(lane_);
+  const TokenCount end = segment.first_token + segment.rows_used;
+  if (segment.kind != SegmentKind::kRows || segment.first_token > held || end <= held) {
+    LogWarning("restore: a segment at {} does not continue {} rows", segment.first_token, held);
+    return false;
+  }
+  if (!make_room(static_cast<std::size_t>(segment.row_count))) {
+    LogDebug("restore: no cells for {} rows", segment.row_count);
+    return false;
+  }
+  const Status imported =
+      context_->ImportRows(lane_, restore_->bytes(), {segment.first_token, segment.row_count, end});
+  if (!imported) {
+    LogWarning("restore: {}", imported.error().text);
+    return false;
+  }
+  (segment.tier == Tier::kRam ? ram_tokens_ : disk_tokens_) += end - held;
+  imported_bytes_ += segment.byte_count;
+  return true;
+}
+
+Restorer::Outcome Restorer::Step(std::chrono::nanoseconds time, const MakeRoom& make_room) {
+  const auto end = std::chrono::steady_clock::now() + time;
+  while (true) {
+    switch (restore_->Poll()) {
+      case Restore::State::kPending:
+        return Outcome::kWaiting;
+      case Restore::State::kDone:
+        return Outcome::kDone;
+      case Restore::State::kFailed:
+        return Outcome::kFailed;
+      case Restore::State::kReady:
+        break;
+    }
+    if (!Import(make_room)) {
+      return Outcome::kFailed;
+    }
+    restore_->Pop();
+    if (std::chrono::steady_clock::now() >= end) {
+      return Outcome::kPaused;
+    }
+  }
+}
+
+}  // namespace skippy
