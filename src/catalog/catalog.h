@@ -79,7 +79,7 @@ struct CatalogLoadReport {
 };
 
 struct CatalogOptions {
-  std::string path;                          // of the database file
+  std::string path;                           // of the database file
   std::uint64_t wal_limit_bytes = 16 * kMiB;  // checkpoint (TRUNCATE) at this size
 };
 
