@@ -12,7 +12,8 @@ namespace skippy {
 // All shards of the model that `path` belongs to, in order: NAME-00001-of-0000N.gguf and its
 // siblings, otherwise just `path`. kNotFound names the first file that is missing, kInvalidArgument
 // what is not a regular file or not the first shard. Symlinks are resolved: the paths returned name
-// the files themselves.
+// the files themselves, for reading; the engine loads `path`, whose name says which shards belong
+// to it.
 Result<std::vector<std::string>> ListModelFiles(Env* env, const std::string& path);
 
 // What the tensor names of a model tell about its rotary position factors.

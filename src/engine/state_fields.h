@@ -1,6 +1,8 @@
 // Collects what decides the bytes of exported state (docs: state identity) from the engine.
 #pragma once
 
+#include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -31,14 +33,11 @@ class FlashAttentionWatch {
   FlashAttentionWatch& operator=(const FlashAttentionWatch&) = delete;
 
   // nullopt: nothing was resolved (on or off was asked for).
-  std::optional<bool> resolved() const { return resolved_; }
+  std::optional<bool> resolved() const;
 
  private:
-  static void OnLog(int level, const char* text, void* self);
-
-  struct Forward;
-  Forward* forward_;
-  std::optional<bool> resolved_;
+  struct Listener;
+  std::unique_ptr<Listener> listener_;
 };
 
 struct StateFieldsInput {
@@ -47,7 +46,7 @@ struct StateFieldsInput {
   const llama_context_params* params = nullptr;  // as given to llama_init_from_model
   std::optional<bool> flash_attention_resolved;  // FlashAttentionWatch::resolved()
   Family family = Family::kNone;
-  RopeTensors rope_tensors;                      // ReadRopeTensors
+  RopeTensors rope_tensors;  // ReadRopeTensors
   std::vector<KvOverride> kv_overrides;
 };
 
