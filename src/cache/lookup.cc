@@ -1,0 +1,67 @@
+// Finding prefixes and starting to read them.
+#include <algorithm>
+#include <utility>
+
+#include "cache/cache_impl.h"
+
+namespace skippy {
+namespace {
+
+std::span<const Token> Head(std::span<const Token> tokens, TokenCount limit) {
+  return tokens.first(std::min(tokens.size(), static_cast<std::size_t>(std::max(limit, 0))));
+}
+
+}  // namespace
+
+PrefixMatch CacheImpl::MatchOf(const PathMatch& found) const {
+  PrefixMatch match;
+  match.tokens = found.tokens;
+  match.segments.reserve(found.steps.size());
+  for (const PathStep& step : found.steps) {
+    const Place& place = shared_->tables.places.at(step.segment);
+    match.byte_count += place.byte_count;
+    match.segments.push_back({.id = step.segment,
+                              .kind = step.kind,
+                              .first_token = step.first_token,
+                              .rows_used = step.rows_used,
+                              .row_count = step.row_count,
+                              .byte_count = place.byte_count,
+                              .tier = place.ram != nullptr ? Tier::kRam : Tier::kDisk});
+  }
+  return match;
+}
+
+PrefixMatch CacheImpl::Lookup(DomainId domain, std::span<const Token> tokens, TokenCount limit,
+                              ResumeRule rule) {
+  PrefixMatch match;
+  {
+    MutexLock lock(shared_->mu);
+    CacheTables& tables = shared_->tables;
+    if (!shared_->has_disk() || tables.closing) return match;
+    const PathMatch found = tables.index.Find(domain, Head(tokens, limit), rule);
+    if (found.steps.empty()) {
+      ++tables.activity.misses;
+      return match;
+    }
+    ++tables.activity.hits;
+    match = MatchOf(found);
+    tables.ledger.TouchChain(match.segments.back().id, /*count_hit=*/true);
+    shared_->Pin(match.segments.back().id);
+  }
+  match.lease = std::make_shared<SegmentPin>(shared_, match.segments.back().id);
+  return match;
+}
+
+TokenCount CacheImpl::Peek(DomainId domain, std::span<const Token> tokens, TokenCount limit,
+                           ResumeRule rule) {
+  MutexLock lock(shared_->mu);
+  if (!shared_->has_disk() || shared_->tables.closing) return 0;
+  return shared_->tables.index.Find(domain, Head(tokens, limit), rule).tokens;
+}
+
+std::unique_ptr<Restore> CacheImpl::StartRestore(PrefixMatch match, std::span<const Token> path,
+                                                 std::function<void()> wake) {
+  return MakeRestore(shared_, read_threads_, std::move(match), path, std::move(wake));
+}
+
+}  // namespace skippy

@@ -1,0 +1,66 @@
+// What an operator asks for: prune, clear, new limits.
+#include <limits>
+#include <utility>
+
+#include "cache/cache_impl.h"
+
+namespace skippy {
+
+Result<std::uint64_t> CacheImpl::Maintain(const std::function<Result<std::uint64_t>()>& job) {
+  if (writer_ == nullptr) return 0;
+  // What was recorded before the call is subject to it.
+  SKIPPY_RETURN_IF_ERROR(Flush());
+  Result<std::uint64_t> result = 0;
+  if (!writer_->RunBetweenGroups([&] { result = job(); })) {
+    return MakeError(ErrorCode::kUnavailable, "the cache is closing");
+  }
+  return result;
+}
+
+Result<std::uint64_t> CacheImpl::Prune(std::uint64_t target_bytes,
+                                       std::optional<ModelIdentity> model) {
+  return Maintain([&] { return writer_->ShrinkTo(target_bytes, model); });
+}
+
+Result<std::uint64_t> CacheImpl::Clear(std::optional<ModelIdentity> model) {
+  return Maintain([&]() -> Result<std::uint64_t> {
+    writer_->Evict({.free_bytes = std::numeric_limits<std::uint64_t>::max(), .model = model});
+    return shared_->disk.packs->DeleteEmptyPacks(0);
+  });
+}
+
+Status CacheImpl::SetDiskLimits(std::uint64_t budget_bytes, std::uint64_t minimum_free_bytes) {
+  if (writer_ == nullptr) return MakeError(ErrorCode::kUnavailable, "the disk tier is not active");
+  Status status;
+  const auto apply = [&] {
+    std::uint64_t leftover_bytes = 0;
+    std::uint64_t catalog_bytes = 0;
+    {
+      MutexLock lock(shared_->mu);
+      leftover_bytes = shared_->tables.leftover_bytes;
+      catalog_bytes = shared_->tables.catalog_bytes;
+    }
+    auto plan = PlanBudget(
+        {.budget_bytes = budget_bytes > leftover_bytes ? budget_bytes - leftover_bytes : 0,
+         .pack_bytes = shared_->options.disk.pack_bytes,
+         .catalog_bytes = catalog_bytes});
+    if (!plan) {
+      status = MakeError(ErrorCode::kInvalidArgument, plan.error().text);
+      return;
+    }
+    plan->budget_bytes = budget_bytes;
+    shared_->disk.packs->SetLimits(plan->pack_capacity_bytes, minimum_free_bytes);
+    {
+      MutexLock lock(shared_->mu);
+      shared_->tables.plan = *plan;
+      shared_->tables.minimum_free_bytes = minimum_free_bytes;
+    }
+    writer_->EnforceBudget();
+  };
+  if (!writer_->RunBetweenGroups(apply)) {
+    return MakeError(ErrorCode::kUnavailable, "the cache is closing");
+  }
+  return status;
+}
+
+}  // namespace skippy

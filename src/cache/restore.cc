@@ -1,0 +1,290 @@
+#include "cache/restore.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/check.h"
+#include "base/hash.h"
+#include "base/log.h"
+
+namespace skippy {
+
+ReadThreads::ReadThreads(int thread_count) {
+  for (int i = 0; i < thread_count; ++i) threads_.emplace_back([this] { Loop(); });
+}
+
+bool ReadThreads::Submit(std::function<void()> task) {
+  MutexLock lock(mu_);
+  if (stopping_) return false;
+  tasks_.push_back(std::move(task));
+  changed_.NotifyOne();
+  return true;
+}
+
+void ReadThreads::Stop() {
+  {
+    MutexLock lock(mu_);
+    stopping_ = true;
+    changed_.NotifyAll();
+  }
+  for (std::thread& thread : threads_) thread.join();
+  threads_.clear();
+}
+
+void ReadThreads::Loop() {
+  for (;;) {
+    std::function<void()> task;
+    {
+      MutexLock lock(mu_);
+      while (tasks_.empty() && !stopping_) changed_.Wait(mu_);
+      if (tasks_.empty()) return;
+      task = std::move(tasks_.front());
+      tasks_.pop_front();
+    }
+    task();
+  }
+}
+
+namespace {
+
+enum class PieceState { kWaiting, kReading, kReady, kFailed };
+
+struct Piece {
+  Place place;  // constant
+  PieceState state = PieceState::kWaiting;
+  std::unique_ptr<PooledBuffer> buffer;
+};
+
+// What the restoring thread and the reading threads share. A read that is under way when the
+// restore is dropped ends here; the lease lives until then.
+class RestoreJob : public std::enable_shared_from_this<RestoreJob> {
+ public:
+  RestoreJob(std::shared_ptr<SharedState> shared, const std::shared_ptr<ReadThreads>& threads,
+             PrefixMatch match, std::function<void()> wake)
+      : shared_(std::move(shared)),
+        threads_(threads),
+        match_(std::move(match)),
+        wake_(std::move(wake)) {}
+
+  const PrefixMatch& match() const { return match_; }
+
+  // Takes the places as they are now. A segment that is gone, or does not hold the tokens of
+  // `path`, ends the restore there.
+  void Prepare(std::span<const Token> path) EXCLUDES(mu_);
+  void ReadAhead(std::size_t next) EXCLUDES(mu_);
+  PieceState StateOf(std::size_t index) EXCLUDES(mu_);
+  std::span<const std::byte> BytesOf(std::size_t index) EXCLUDES(mu_);
+  void Drop(std::size_t index) EXCLUDES(mu_);
+  void Cancel() EXCLUDES(mu_);
+  std::uint64_t bytes_read() EXCLUDES(mu_);
+
+ private:
+  bool HoldsPath(const MatchedSegment& segment, std::span<const Token> path) const
+      REQUIRES(shared_->mu);
+  void Read(std::size_t index) EXCLUDES(mu_);
+  void Fail(std::size_t index) EXCLUDES(mu_);
+  bool ReadVerified(const MatchedSegment& segment, const Place& place, PooledBuffer& buffer);
+  void CountRead(std::uint64_t byte_count, bool first) EXCLUDES(mu_);
+  void Wake() EXCLUDES(wake_mu_);
+
+  const std::shared_ptr<SharedState> shared_;
+  const std::weak_ptr<ReadThreads> threads_;
+  const PrefixMatch match_;
+
+  Mutex mu_;
+  std::vector<Piece> pieces_ GUARDED_BY(mu_);
+  std::uint64_t bytes_read_ GUARDED_BY(mu_) = 0;
+  bool cancelled_ GUARDED_BY(mu_) = false;
+
+  Mutex wake_mu_;  // held during the call: none runs after Cancel
+  std::function<void()> wake_ GUARDED_BY(wake_mu_);
+};
+
+bool RestoreJob::HoldsPath(const MatchedSegment& segment, std::span<const Token> path) const {
+  if (segment.kind == SegmentKind::kCheckpoint) return true;
+  const std::span<const Token> stored = shared_->tables.index.Tokens(segment.id);
+  const auto first = static_cast<std::size_t>(segment.first_token);
+  const auto rows = static_cast<std::size_t>(segment.rows_used);
+  if (stored.size() < rows || path.size() < first + rows) return false;
+  return std::ranges::equal(stored.first(rows), path.subspan(first, rows));
+}
+
+void RestoreJob::Prepare(std::span<const Token> path) {
+  std::vector<Piece> pieces(match_.segments.size());
+  {
+    MutexLock lock(shared_->mu);
+    for (std::size_t i = 0; i < pieces.size(); ++i) {
+      const MatchedSegment& segment = match_.segments[i];
+      const auto found = shared_->tables.places.find(segment.id);
+      if (found == shared_->tables.places.end() || !HoldsPath(segment, path)) {
+        pieces[i].state = PieceState::kFailed;
+        break;
+      }
+      pieces[i].place = found->second;
+      if (found->second.ram != nullptr) pieces[i].state = PieceState::kReady;
+    }
+  }
+  MutexLock lock(mu_);
+  pieces_ = std::move(pieces);
+}
+
+void RestoreJob::ReadAhead(std::size_t next) {
+  const std::shared_ptr<ReadThreads> threads = threads_.lock();
+  std::vector<std::size_t> to_read;
+  {
+    MutexLock lock(mu_);
+    const auto window = static_cast<std::size_t>(shared_->options.read_ahead_segments);
+    const std::size_t end = std::min(pieces_.size(), next + window);
+    for (std::size_t i = next; i < end; ++i) {
+      Piece& piece = pieces_[i];
+      if (piece.state == PieceState::kFailed) break;
+      if (piece.state != PieceState::kWaiting) continue;
+      piece.state = PieceState::kReading;
+      to_read.push_back(i);
+    }
+  }
+  for (const std::size_t index : to_read) {
+    const bool submitted = threads != nullptr && threads->Submit([self = shared_from_this(),
+                                                                  index] { self->Read(index); });
+    if (!submitted) Fail(index);
+  }
+}
+
+void RestoreJob::Fail(std::size_t index) {
+  MutexLock lock(mu_);
+  pieces_[index].state = PieceState::kFailed;
+}
+
+PieceState RestoreJob::StateOf(std::size_t index) {
+  MutexLock lock(mu_);
+  return pieces_[index].state;
+}
+
+std::span<const std::byte> RestoreJob::BytesOf(std::size_t index) {
+  MutexLock lock(mu_);
+  Piece& piece = pieces_[index];
+  SKIPPY_CHECK(piece.state == PieceState::kReady, "bytes of a segment that is not ready");
+  if (piece.buffer != nullptr) return piece.buffer->bytes();
+  return piece.place.ram->bytes();
+}
+
+void RestoreJob::Drop(std::size_t index) {
+  std::unique_ptr<PooledBuffer> buffer;
+  Place place;
+  MutexLock lock(mu_);
+  buffer = std::move(pieces_[index].buffer);
+  std::swap(place, pieces_[index].place);
+}
+
+void RestoreJob::Cancel() {
+  {
+    MutexLock lock(mu_);
+    cancelled_ = true;
+  }
+  MutexLock lock(wake_mu_);
+  wake_ = nullptr;
+}
+
+std::uint64_t RestoreJob::bytes_read() {
+  MutexLock lock(mu_);
+  return bytes_read_;
+}
+
+void RestoreJob::Read(std::size_t index) {
+  Place place;
+  {
+    MutexLock lock(mu_);
+    if (cancelled_) return;
+    place = pieces_[index].place;
+  }
+  auto buffer = shared_->pool->Acquire(place.byte_count);
+  const bool good = ReadVerified(match_.segments[index], place, *buffer);
+  bool first = false;
+  {
+    MutexLock lock(mu_);
+    pieces_[index].state = good ? PieceState::kReady : PieceState::kFailed;
+    if (good) {
+      first = bytes_read_ == 0;
+      bytes_read_ += place.byte_count;
+      if (!cancelled_) pieces_[index].buffer = std::move(buffer);
+    }
+  }
+  if (good) CountRead(place.byte_count, first);
+  Wake();
+}
+
+bool RestoreJob::ReadVerified(const MatchedSegment& segment, const Place& place,
+                              PooledBuffer& buffer) {
+  if (place.byte_count > 0) {
+    const Status read = shared_->disk.packs->Read(place.disk->extents(), buffer.blocks());
+    if (!read) {
+      LogWarning("cache: segment {} could not be read: {}", static_cast<std::uint64_t>(segment.id),
+                 read.error().text);
+      MutexLock lock(shared_->mu);
+      shared_->tables.activity.last_error = read.error().text;
+      if (read.error().code != ErrorCode::kCorrupt) return false;
+    }
+    if (read && HashBytes<SegmentDigest>(buffer.bytes()) == place.digest) return true;
+  } else if (HashBytes<SegmentDigest>({}) == place.digest) {
+    return true;
+  }
+  shared_->ReportBadSegment(segment.id, place.disk);
+  return false;
+}
+
+void RestoreJob::CountRead(std::uint64_t byte_count, bool first) {
+  MutexLock lock(shared_->mu);
+  shared_->tables.activity.bytes_read += byte_count;
+  if (first) ++shared_->tables.activity.fills;
+}
+
+void RestoreJob::Wake() {
+  MutexLock lock(wake_mu_);
+  if (wake_) wake_();
+}
+
+class RestoreImpl final : public Restore {
+ public:
+  explicit RestoreImpl(std::shared_ptr<RestoreJob> job) : job_(std::move(job)) {
+    job_->ReadAhead(next_);
+  }
+  ~RestoreImpl() override { job_->Cancel(); }
+
+  State Poll() override {
+    if (next_ == job_->match().segments.size()) return State::kDone;
+    switch (job_->StateOf(next_)) {
+      case PieceState::kReady:
+        return State::kReady;
+      case PieceState::kFailed:
+        return State::kFailed;
+      case PieceState::kWaiting:
+      case PieceState::kReading:
+        return State::kPending;
+    }
+    return State::kFailed;
+  }
+  const MatchedSegment& segment() const override { return job_->match().segments.at(next_); }
+  std::span<const std::byte> bytes() const override { return job_->BytesOf(next_); }
+  void Pop() override {
+    job_->Drop(next_);
+    ++next_;
+    job_->ReadAhead(next_);
+  }
+  std::uint64_t bytes_read() const override { return job_->bytes_read(); }
+
+ private:
+  const std::shared_ptr<RestoreJob> job_;
+  std::size_t next_ = 0;
+};
+
+}  // namespace
+
+std::unique_ptr<Restore> MakeRestore(const std::shared_ptr<SharedState>& shared,
+                                     const std::shared_ptr<ReadThreads>& threads, PrefixMatch match,
+                                     std::span<const Token> path, std::function<void()> wake) {
+  auto job = std::make_shared<RestoreJob>(shared, threads, std::move(match), std::move(wake));
+  job->Prepare(path);
+  return std::make_unique<RestoreImpl>(std::move(job));
+}
+
+}  // namespace skippy

@@ -1,0 +1,109 @@
+#include "cache/shared_state.h"
+
+#include <algorithm>
+
+#include "base/check.h"
+#include "base/log.h"
+
+namespace skippy {
+namespace {
+
+// Prefixes carry no bytes of their own in the queue; this bounds their number.
+constexpr std::size_t kMaxQueueItems = 65536;
+constexpr std::uint64_t kMaxIdleBufferBytes = 256 * kMiB;
+
+}  // namespace
+
+std::uint64_t StoredExtents::block_bytes() const {
+  std::uint64_t blocks = 0;
+  for (const Extent& extent : extents_) blocks += extent.block_count;
+  return blocks * kBlockBytes;
+}
+
+SharedState::SharedState(const CacheOptions& cache_options, Env* environment)
+    : options(cache_options),
+      env(environment),
+      pool(BufferPool::Create(
+          {.charged_bytes = cache_options.write_queue_bytes,
+           .idle_bytes = std::min(cache_options.write_queue_bytes, kMaxIdleBufferBytes)})) {}
+
+void SharedState::Collect(const LedgerRemovals& removals) {
+  for (const SegmentId id : removals.segments) {
+    tables.index.Erase(id);
+    const auto found = tables.places.find(id);
+    SKIPPY_CHECK(found != tables.places.end(), "segment without a place");
+    if (found->second.disk != nullptr) {
+      tables.payload_bytes -= found->second.byte_count;
+      tables.removed_segments.push_back({id, std::move(found->second.disk)});
+    }
+    tables.places.erase(found);
+  }
+  tables.removed_manifests.insert(tables.removed_manifests.end(),
+                                  removals.durable_manifests.begin(),
+                                  removals.durable_manifests.end());
+  if (!removals.segments.empty() || !removals.durable_manifests.empty()) work.NotifyOne();
+}
+
+void SharedState::RemoveSubtree(SegmentId root) {
+  LedgerRemovals removals;
+  const std::vector<SegmentId> ids = tables.index.EraseSubtree(root);
+  const std::optional<ManifestId> shortened = tables.ledger.RemoveSubtree(ids, &removals);
+  if (shortened) Enqueue({.manifest = *shortened});
+  Collect(removals);
+}
+
+void SharedState::Unpin(SegmentId id) {
+  LedgerRemovals removals;
+  tables.ledger.Unpin(id, &removals);
+  Collect(removals);
+}
+
+void SharedState::PublishAt(SegmentId tip, TokenCount token_count) {
+  const Ledger::Added added = tables.ledger.AddManifest(tip, token_count);
+  tables.ledger.TouchChain(tip, /*count_hit=*/false);
+  if (added.is_new) Enqueue({.manifest = added.id});
+}
+
+void SharedState::Enqueue(const WriteItem& item) {
+  tables.queue.push_back(item);
+  ++tables.queued_items;
+  work.NotifyOne();
+}
+
+bool SharedState::QueueIsFull() const { return tables.queue.size() >= kMaxQueueItems; }
+
+RefusalReason SharedState::Admits(std::uint64_t byte_count) const {
+  if (!has_disk() || tables.closing) return RefusalReason::kDisabled;
+  if (byte_count > tables.plan.pack_capacity_bytes) return RefusalReason::kSkippedOversize;
+  if (QueueIsFull()) return RefusalReason::kQueueFull;
+  return RefusalReason::kNone;
+}
+
+void SharedState::CountRefusal(RefusalReason reason) {
+  ++tables.activity.records_dropped;
+  tables.activity.last_refusal = reason;
+}
+
+void SharedState::ReportBadSegment(SegmentId id, const std::shared_ptr<StoredExtents>& disk_place) {
+  const Result<SegmentRow> row = disk.catalog->LoadSegment(id);
+  if (row && row->extents != disk_place->extents()) return;
+  if (!row && row.error().code != ErrorCode::kCorrupt) return;
+  MutexLock lock(mu);
+  const auto found = tables.places.find(id);
+  if (found == tables.places.end() || found->second.disk != disk_place) return;
+  disk_place->Quarantine();
+  RemoveSubtree(id);
+  ++tables.quarantined_objects;
+  ++tables.activity.corrupt_entries;
+  tables.activity.last_error = "segment " + std::to_string(static_cast<std::uint64_t>(id)) +
+                               ": stored bytes are damaged; quarantined";
+  LogWarning("cache: quarantined segment {} ({} bytes): its digest does not match",
+             static_cast<std::uint64_t>(id), disk_place->block_bytes());
+}
+
+SegmentPin::~SegmentPin() {
+  MutexLock lock(shared_->mu);
+  shared_->Unpin(id_);
+}
+
+}  // namespace skippy

@@ -1,0 +1,174 @@
+// What the parts of the cache share: the prefix index, the ledger and the places of all bytes under
+// one mutex, and the disk tier beside it. No lock is held across I/O.
+//
+// Only the writer thread changes the catalog. Everybody else removes things in memory and leaves
+// the rows in `removals`, from where the writer takes them: so a row cannot be removed before it
+// was added. Extents return to the free map when the freeing commit has returned and nobody reads
+// them (StoredExtents).
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "base/mutex.h"
+#include "cache/budget.h"
+#include "cache/buffer_pool.h"
+#include "cache/ledger.h"
+#include "catalog/catalog.h"
+#include "index/prefix_index.h"
+#include "pack/pack_store.h"
+#include "skippy/cache.h"
+
+namespace skippy {
+
+// The extents of one segment. Whoever reads them holds it; the last one to let go gives the blocks
+// back when they were released meanwhile. Needs the PackStore to live longer.
+class StoredExtents {
+ public:
+  StoredExtents(PackStore* packs, ExtentList extents)
+      : packs_(packs), extents_(std::move(extents)) {}
+  ~StoredExtents() {
+    if (released_.load()) packs_->Free(extents_);
+  }
+  StoredExtents(const StoredExtents&) = delete;
+  StoredExtents& operator=(const StoredExtents&) = delete;
+
+  const ExtentList& extents() const { return extents_; }
+  std::uint64_t block_bytes() const;
+  // No catalog row needs them any more. Not for quarantined ones.
+  void Release() { released_ = !quarantined_.load(); }
+  void Quarantine() {
+    quarantined_ = true;
+    packs_->Quarantine(extents_);
+  }
+
+ private:
+  PackStore* const packs_;
+  const ExtentList extents_;
+  std::atomic<bool> released_{false};
+  std::atomic<bool> quarantined_{false};
+};
+
+// Where the bytes of one segment are: in memory until they are durable, then on disk.
+struct Place {
+  std::shared_ptr<Buffer> ram;
+  std::shared_ptr<StoredExtents> disk;
+  SegmentDigest digest;  // with `disk`
+  PathHash end_hash;
+  std::uint64_t byte_count = 0;
+};
+
+struct RemovedRow {
+  SegmentId id = SegmentId::kNone;
+  std::shared_ptr<StoredExtents> disk;
+};
+
+// One thing that waits to be written; exactly one of the ids is set.
+struct WriteItem {
+  SegmentId segment = SegmentId::kNone;
+  ManifestId manifest = ManifestId::kNone;
+};
+
+struct Domain {
+  DomainSpec spec;
+  bool durable = false;
+};
+
+// Everything under SharedState::mu.
+struct CacheTables {
+  PrefixIndex index;
+  Ledger ledger;
+  std::unordered_map<SegmentId, Place> places;
+  std::unordered_map<DomainId, Domain> domains;
+  std::uint64_t next_segment = 1;
+  std::uint32_t next_domain = 1;
+
+  std::deque<WriteItem> queue;
+  std::uint64_t queued_items = 0;            // ever
+  std::uint64_t settled_items = 0;           // durable or dropped
+  std::deque<std::function<void()>> jobs;    // run by the writer, between groups
+  std::vector<RemovedRow> removed_segments;  // rows to remove, children before parents
+  std::vector<ManifestId> removed_manifests;
+  bool closing = false;         // nothing new is taken
+  bool writer_stopped = false;  // nothing waits for the queue any more
+
+  TierState tier_state = TierState::kOff;
+  std::string tier_reason;
+  BudgetPlan plan;
+  std::uint64_t minimum_free_bytes = 0;
+  std::uint64_t catalog_bytes = 0;   // as last measured
+  std::uint64_t leftover_bytes = 0;  // of a damaged catalog that was put aside
+  std::uint64_t payload_bytes = 0;   // durable
+  std::uint64_t evicted_manifests = 0;
+  std::uint64_t quarantined_objects = 0;
+  CacheActivity activity;
+  Reconciliation reconciliation;
+};
+
+// The open disk tier. Constant after Open; the objects are thread-safe.
+struct DiskTier {
+  std::string root;
+  std::unique_ptr<Catalog> catalog;
+  std::unique_ptr<PackStore> packs;
+  std::unique_ptr<FileLock> lock;  // let go last
+};
+
+class SharedState {
+ public:
+  SharedState(const CacheOptions& cache_options, Env* environment);
+
+  const CacheOptions options;
+  Env* const env;
+  const std::shared_ptr<BufferPool> pool;
+  DiskTier disk;  // packs is null without a usable disk tier
+
+  Mutex mu;
+  CondVar work;     // the queue, jobs or removals grew, or closing
+  CondVar settled;  // settled_items grew
+  CacheTables tables GUARDED_BY(mu);
+
+  bool has_disk() const { return disk.packs != nullptr; }
+
+  // Takes segments that nobody needs out of the index and the places.
+  void Collect(const LedgerRemovals& removals) REQUIRES(mu);
+  // Removes a segment and all below it, whoever needs them; what stays above it remains a prefix.
+  void RemoveSubtree(SegmentId root) REQUIRES(mu);
+  void Pin(SegmentId id) REQUIRES(mu) { tables.ledger.Pin(id); }
+  void Unpin(SegmentId id) REQUIRES(mu);
+  // Makes the prefix that ends on `tip` a manifest and marks it used.
+  void PublishAt(SegmentId tip, TokenCount token_count) REQUIRES(mu);
+  void Enqueue(const WriteItem& item) REQUIRES(mu);
+  bool QueueIsFull() const REQUIRES(mu);
+  // Takes new state at all; the reason otherwise.
+  RefusalReason Admits(std::uint64_t byte_count) const REQUIRES(mu);
+  void CountRefusal(RefusalReason reason) REQUIRES(mu);
+
+  // A segment whose bytes on disk are not those that were recorded. Asks the catalog whether the
+  // extents still are the segment's before anything is blamed. Does I/O.
+  void ReportBadSegment(SegmentId id, const std::shared_ptr<StoredExtents>& disk_place)
+      EXCLUDES(mu);
+};
+
+// Keeps a segment and its chain from being removed.
+class SegmentPin {
+ public:
+  // The pin itself was taken under the lock.
+  SegmentPin(std::shared_ptr<SharedState> shared, SegmentId id)
+      : shared_(std::move(shared)), id_(id) {}
+  ~SegmentPin();
+  SegmentPin(const SegmentPin&) = delete;
+  SegmentPin& operator=(const SegmentPin&) = delete;
+
+ private:
+  std::shared_ptr<SharedState> shared_;
+  SegmentId id_;
+};
+
+}  // namespace skippy

@@ -1,0 +1,91 @@
+// A snapshot for people and monitoring. Long lists are copied in slices, so that no request waits
+// for it.
+#include <algorithm>
+#include <tuple>
+#include <utility>
+
+#include "cache/cache_impl.h"
+
+namespace skippy {
+namespace {
+
+constexpr std::size_t kSliceManifests = 512;
+constexpr std::size_t kMaxInventory = 1000;
+
+bool InOrder(const InventoryEntry& a, const InventoryEntry& b) {
+  return std::tie(a.model, a.state, b.token_count, a.name_space) <
+         std::tie(b.model, b.state, a.token_count, b.name_space);
+}
+
+InventoryEntry EntryOf(const CacheTables& tables, const ManifestRow& row) {
+  const DomainSpec& spec = tables.domains.at(row.domain).spec;
+  const LedgerSegment& tip = *tables.ledger.FindSegment(row.tip);
+  InventoryEntry entry{.model = spec.model,
+                       .state = spec.state,
+                       .model_name = spec.model_name,
+                       .name_space = spec.name_space,
+                       .payload_kind = "segments",
+                       .token_count = row.token_count,
+                       .total_bytes = tip.chain_bytes};
+  if (tip.kind == SegmentKind::kCheckpoint) {
+    entry.payload_kind = tip.chain_bytes > tip.byte_count ? "segments+checkpoint" : "checkpoint";
+  }
+  return entry;
+}
+
+}  // namespace
+
+void CacheImpl::CollectInventory(CacheStatus* status) {
+  ManifestId after = ManifestId::kNone;
+  for (bool more = true; more;) {
+    MutexLock lock(shared_->mu);
+    const auto slice = shared_->tables.ledger.ListManifests(after, kSliceManifests);
+    for (const Ledger::Manifest& manifest : slice) {
+      if (manifest.durable) {
+        status->inventory.push_back(EntryOf(shared_->tables, manifest.row));
+      }
+      after = manifest.row.id;
+    }
+    more = slice.size() == kSliceManifests;
+  }
+  std::ranges::sort(status->inventory, InOrder);
+  if (status->inventory.size() > kMaxInventory) {
+    status->inventory_omitted = status->inventory.size() - kMaxInventory;
+    status->inventory.resize(kMaxInventory);
+  }
+}
+
+CacheStatus CacheImpl::GetStatus() {
+  CacheStatus status;
+  status.directory = shared_->options.disk.directory;
+  status.ram.budget_bytes = shared_->options.ram.budget_bytes;
+  DiskUsage& disk = status.disk;
+  {
+    MutexLock lock(shared_->mu);
+    CacheTables& tables = shared_->tables;
+    status.disk_state = tables.tier_state;
+    status.disk_reason = tables.tier_reason;
+    status.activity = tables.activity;
+    status.reconciliation = tables.reconciliation;
+    disk.budget_bytes = tables.plan.budget_bytes;
+    disk.minimum_free_bytes = tables.minimum_free_bytes;
+    disk.payload_bytes = tables.payload_bytes;
+    disk.manifests = tables.ledger.manifest_count();
+    disk.unique_segments = tables.ledger.segment_count();
+    disk.evicted_manifests = tables.evicted_manifests;
+    disk.quarantined_objects = tables.quarantined_objects;
+  }
+  status.activity.write_queue_bytes = shared_->pool->charged_bytes();
+  disk.reserved_inflight_bytes = status.activity.write_queue_bytes;
+  if (!shared_->has_disk()) return status;
+  status.directory = shared_->disk.root;
+  disk.used_bytes = writer_->PhysicalBytes();
+  disk.quarantined_bytes = shared_->disk.packs->Usage().quarantined_bytes;
+  if (const auto space = shared_->env->Space(shared_->disk.root)) {
+    disk.filesystem_available_bytes = space->available_bytes;
+  }
+  CollectInventory(&status);
+  return status;
+}
+
+}  // namespace skippy

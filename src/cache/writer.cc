@@ -1,0 +1,497 @@
+#include "cache/writer.h"
+
+#include <algorithm>
+#include <unordered_set>
+#include <utility>
+
+#include "base/hash.h"
+#include "base/log.h"
+
+namespace skippy {
+namespace {
+
+constexpr std::size_t kGroupSegments = 64;
+constexpr std::size_t kGroupManifests = 1024;
+constexpr std::uint64_t kGroupBytes = 64 * kMiB;
+constexpr std::size_t kBatchRemovals = 256;
+constexpr std::size_t kBatchTouches = 512;
+// Rows of the largest group, with room for the pages that they make new.
+constexpr std::uint64_t kCatalogHeadroomBytes = 512 * kKiB;
+
+}  // namespace
+
+void Writer::Start() {
+  thread_ = std::thread([this] { Loop(); });
+}
+
+void Writer::Stop() {
+  {
+    MutexLock lock(shared_.mu);
+    shared_.tables.closing = true;
+    shared_.work.NotifyAll();
+  }
+  if (thread_.joinable()) thread_.join();
+  MutexLock lock(shared_.mu);
+  shared_.tables.writer_stopped = true;
+  shared_.settled.NotifyAll();
+}
+
+bool Writer::RunBetweenGroups(std::function<void()> job) {
+  bool done = false;
+  MutexLock lock(shared_.mu);
+  if (shared_.tables.writer_stopped || shared_.tables.closing) return false;
+  shared_.tables.jobs.push_back([&] {
+    job();
+    MutexLock job_lock(shared_.mu);
+    done = true;
+    shared_.settled.NotifyAll();
+  });
+  shared_.work.NotifyOne();
+  while (!done) shared_.settled.Wait(shared_.mu);
+  return true;
+}
+
+void Writer::Loop() {
+  Group group;
+  std::function<void()> job;
+  while (WaitForWork(&group, &job)) {
+    if (job) {
+      job();
+      continue;
+    }
+    WriteGroup(group);
+    MutexLock lock(shared_.mu);
+    shared_.tables.settled_items += group.item_count;
+    shared_.settled.NotifyAll();
+  }
+  CommitTouches();
+}
+
+bool Writer::WaitForWork(Group* group, std::function<void()>* job) {
+  *group = {};
+  *job = nullptr;
+  CacheTables& tables = shared_.tables;
+  MutexLock lock(shared_.mu);
+  for (;;) {
+    if (!tables.jobs.empty()) {
+      *job = std::move(tables.jobs.front());
+      tables.jobs.pop_front();
+      return true;
+    }
+    if (!tables.queue.empty()) {
+      TakeGroup(group);
+      return true;
+    }
+    const bool removals = !tables.removed_segments.empty() || !tables.removed_manifests.empty();
+    if (removals && !removals_wait_) return true;
+    if (tables.closing) return false;
+    shared_.work.Wait(shared_.mu);
+  }
+}
+
+void Writer::TakeGroup(Group* group) {
+  CacheTables& tables = shared_.tables;
+  std::uint64_t byte_count = 0;
+  while (!tables.queue.empty() && group->segments.size() < kGroupSegments &&
+         group->manifests.size() < kGroupManifests && byte_count < kGroupBytes) {
+    const WriteItem item = tables.queue.front();
+    tables.queue.pop_front();
+    ++group->item_count;
+    if (item.manifest != ManifestId::kNone) {
+      group->manifests.push_back(item.manifest);
+      continue;
+    }
+    const auto place = tables.places.find(item.segment);
+    if (place == tables.places.end()) continue;  // removed meanwhile
+    group->segments.push_back(item.segment);
+    byte_count += place->second.byte_count;
+  }
+}
+
+void Writer::WriteGroup(const Group& group) {
+  std::vector<Written> written;
+  if (!group.segments.empty()) {
+    const Refusal refusal = CheckSpace();
+    for (const SegmentId id : group.segments) {
+      if (refusal.reason != RefusalReason::kNone) {
+        Refuse(id, refusal);
+      } else {
+        WriteSegment(id, &written);
+      }
+    }
+  }
+  if (!written.empty()) {
+    if (const Status synced = shared_.disk.packs->Sync(); !synced) {
+      Forget(group, written, synced.error());
+      return;
+    }
+  }
+  CommitGroup(group, std::move(written));
+}
+
+Writer::Refusal Writer::CheckSpace() {
+  std::uint64_t minimum_free_bytes = 0;
+  std::uint64_t budget_bytes = 0;
+  {
+    MutexLock lock(shared_.mu);
+    minimum_free_bytes = shared_.tables.minimum_free_bytes;
+    budget_bytes = shared_.tables.plan.budget_bytes;
+  }
+  const Result<SpaceInfo> space = shared_.env->Space(shared_.disk.root);
+  if (!space) return {RefusalReason::kStorageError, space.error().text};
+  if (space->available_bytes < minimum_free_bytes + kCatalogHeadroomBytes) {
+    return {RefusalReason::kReadOnlyLowSpace, "the file system's free space is at the reserve"};
+  }
+  EnforceBudget();
+  if (PhysicalBytes() > budget_bytes) {
+    return {RefusalReason::kInsufficientSpace, "the root is above its budget"};
+  }
+  if (CatalogIsFull()) {
+    return {RefusalReason::kInsufficientSpace, "the catalog is at its allowance"};
+  }
+  return {};
+}
+
+bool Writer::CatalogIsFull() {
+  const auto over = [this] {
+    MutexLock lock(shared_.mu);
+    CacheTables& tables = shared_.tables;
+    return tables.catalog_bytes + kCatalogHeadroomBytes > tables.plan.catalog_allowance_bytes
+               ? tables.catalog_bytes
+               : 0;
+  };
+  const std::uint64_t before = over();
+  if (before == 0) return false;
+  // Eviction makes pages free for new rows; whether the file shrinks shows only afterwards.
+  if (before == full_catalog_bytes_) return true;
+  const std::uint64_t live = shared_.disk.packs->Usage().live_bytes;
+  Evict({.free_bytes = live * (100 - kLowWaterPercent) / 100 + 1});
+  full_catalog_bytes_ = over();
+  return full_catalog_bytes_ != 0;
+}
+
+void Writer::WriteSegment(SegmentId id, std::vector<Written>* written) {
+  std::shared_ptr<Buffer> payload;
+  {
+    MutexLock lock(shared_.mu);
+    const auto place = shared_.tables.places.find(id);
+    if (place == shared_.tables.places.end()) return;  // removed meanwhile
+    payload = place->second.ram;
+  }
+  const std::span<const std::byte> bytes = payload->bytes();
+  Written entry{.id = id, .digest = HashBytes<SegmentDigest>(bytes), .byte_count = bytes.size()};
+  if (!bytes.empty()) {
+    Result<ExtentList> extents = Allocate(bytes.size());
+    if (!extents) {
+      const bool low_space = extents.error().code == ErrorCode::kNoSpace;
+      const bool exhausted = extents.error().code == ErrorCode::kResourceExhausted;
+      Refuse(id, {low_space   ? RefusalReason::kReadOnlyLowSpace
+                  : exhausted ? RefusalReason::kInsufficientSpace
+                              : RefusalReason::kStorageError,
+                  extents.error().text});
+      return;
+    }
+    if (const Status status = shared_.disk.packs->Write(*extents, bytes); !status) {
+      shared_.disk.packs->Free(*extents);
+      Refuse(id, {RefusalReason::kStorageError, status.error().text});
+      return;
+    }
+    entry.extents = std::move(*extents);
+  }
+  written->push_back(std::move(entry));
+}
+
+Result<ExtentList> Writer::Allocate(std::uint64_t byte_count) {
+  for (;;) {
+    Result<ExtentList> extents = shared_.disk.packs->Allocate(byte_count);
+    if (extents || extents.error().code != ErrorCode::kResourceExhausted) return extents;
+    if (EvictToLowWater(byte_count) == 0) return extents;
+  }
+}
+
+std::uint64_t Writer::EvictToLowWater(std::uint64_t needed_bytes) {
+  const PackUsage usage = shared_.disk.packs->Usage();
+  const std::uint64_t available = shared_.disk.packs->AvailableBytes();
+  const std::uint64_t needed = needed_bytes + kBlockBytes;
+  const std::uint64_t wanted =
+      std::max(needed, usage.capacity_bytes / 100 * (100 - kLowWaterPercent));
+  return Evict({.free_bytes = wanted > available ? wanted - available : needed});
+}
+
+std::uint64_t Writer::Evict(const EvictionGoal& goal) {
+  std::uint64_t given_up = 0;
+  {
+    MutexLock lock(shared_.mu);
+    CacheTables& tables = shared_.tables;
+    std::optional<Ledger::VictimKey> cursor;
+    const auto& domains = tables.domains;
+    const auto accept = [&](const Ledger::Manifest& manifest) {
+      return !goal.model || domains.at(manifest.row.domain).spec.model == *goal.model;
+    };
+    for (const RemovedRow& row : tables.removed_segments) {
+      if (row.disk) given_up += row.disk->block_bytes();
+    }
+    for (LedgerRemovals removals;
+         given_up < goal.free_bytes && tables.ledger.EvictNext(&cursor, accept, &removals);
+         removals = {}) {
+      const std::size_t first = tables.removed_segments.size();
+      shared_.Collect(removals);
+      for (std::size_t i = first; i < tables.removed_segments.size(); ++i) {
+        given_up += tables.removed_segments[i].disk->block_bytes();
+      }
+      ++tables.evicted_manifests;
+      ++tables.activity.evictions;
+    }
+  }
+  if (const Status committed = CommitRemovals(); !committed) return 0;
+  return given_up;
+}
+
+Result<std::uint64_t> Writer::ShrinkTo(std::uint64_t target_bytes,
+                                       const std::optional<ModelIdentity>& model) {
+  std::uint64_t freed_bytes = 0;
+  for (;;) {
+    std::uint64_t physical = PhysicalBytes();
+    if (physical <= target_bytes) return freed_bytes;
+    const std::uint64_t packs = shared_.disk.packs->Usage().physical_bytes;
+    const std::uint64_t others = physical - packs;
+    SKIPPY_ASSIGN_OR_RETURN(
+        const std::uint64_t deleted,
+        shared_.disk.packs->DeleteEmptyPacks(target_bytes > others ? target_bytes - others : 0));
+    freed_bytes += deleted;
+    physical = PhysicalBytes();
+    if (physical <= target_bytes) return freed_bytes;
+    if (Evict({.free_bytes = physical - target_bytes, .model = model}) == 0) return freed_bytes;
+  }
+}
+
+void Writer::EnforceBudget() {
+  std::uint64_t budget_bytes = 0;
+  {
+    MutexLock lock(shared_.mu);
+    budget_bytes = shared_.tables.plan.budget_bytes;
+  }
+  if (PhysicalBytes() > budget_bytes) {
+    {
+      MutexLock lock(shared_.mu);
+      SetState(TierState::kPruningToBudget, "pruning_to_budget: the root is above its budget");
+    }
+    if (const auto shrunk = ShrinkTo(budget_bytes, std::nullopt); !shrunk) {
+      LogWarning("cache: packs could not be deleted: {}", shrunk.error().text);
+    }
+  }
+  const bool within = PhysicalBytes() <= budget_bytes;
+  MutexLock lock(shared_.mu);
+  if (within && shared_.tables.tier_state == TierState::kPruningToBudget) {
+    SetState(TierState::kActive, "");
+  }
+}
+
+std::uint64_t Writer::PhysicalBytes() {
+  const std::uint64_t packs = shared_.disk.packs->Usage().physical_bytes;
+  MutexLock lock(shared_.mu);
+  CacheTables& tables = shared_.tables;
+  return packs + tables.leftover_bytes +
+         std::max(tables.catalog_bytes, tables.plan.catalog_allowance_bytes);
+}
+
+void Writer::SetState(TierState state, const std::string& reason) {
+  CacheTables& tables = shared_.tables;
+  if (tables.tier_state == state && tables.tier_reason == reason) return;
+  if (state == TierState::kActive) {
+    LogInfo("cache: writing again");
+  } else {
+    LogWarning("cache: {}: {}; see 'skippy kv-cache status'", ToString(state), reason);
+  }
+  tables.tier_state = state;
+  tables.tier_reason = reason;
+}
+
+void Writer::Refuse(SegmentId id, const Refusal& refusal) {
+  MutexLock lock(shared_.mu);
+  CacheTables& tables = shared_.tables;
+  shared_.CountRefusal(refusal.reason);
+  if (tables.places.contains(id)) shared_.RemoveSubtree(id);
+  if (refusal.reason == RefusalReason::kReadOnlyLowSpace) {
+    SetState(TierState::kReadOnlyLowSpace, "read_only_low_space: " + refusal.text);
+  } else if (refusal.reason == RefusalReason::kStorageError) {
+    tables.activity.last_error = refusal.text;
+    SetState(TierState::kDegraded, "storage_error: " + refusal.text);
+  }
+}
+
+SegmentRow Writer::MakeRow(const Written& written) {
+  const LedgerSegment& segment = *shared_.tables.ledger.FindSegment(written.id);
+  return {.id = written.id,
+          .domain = segment.domain,
+          .parent = segment.parent,
+          .kind = segment.kind,
+          .first_token = segment.first_token,
+          .token_count = segment.token_count,
+          .end_hash = shared_.tables.places.at(written.id).end_hash,
+          .digest = written.digest,
+          .byte_count = written.byte_count,
+          .extents = written.extents};
+}
+
+void Writer::AddRows(const Group& group, std::vector<Written>* written, CatalogBatch* batch) {
+  CacheTables& tables = shared_.tables;
+  const auto& places = tables.places;
+  std::erase_if(*written, [&](const Written& entry) {
+    if (places.contains(entry.id)) return false;
+    shared_.disk.packs->Free(entry.extents);
+    return true;
+  });
+  std::unordered_set<SegmentId> added;
+  std::unordered_set<DomainId> added_domains;
+  for (const Written& entry : *written) {
+    batch->add_segments.push_back(MakeRow(entry));
+    const std::span<const Token> tokens = tables.index.Tokens(entry.id);
+    batch->add_segment_tokens.emplace_back(tokens.begin(), tokens.end());
+    added.insert(entry.id);
+    const DomainId domain_id = batch->add_segments.back().domain;
+    const Domain& domain = tables.domains.at(domain_id);
+    if (!domain.durable && added_domains.insert(domain_id).second) {
+      batch->add_domains.push_back({domain_id, domain.spec});
+    }
+  }
+  for (const ManifestId id : group.manifests) {
+    const Ledger::Manifest* manifest = tables.ledger.FindManifest(id);
+    if (manifest == nullptr) continue;
+    const SegmentId tip = manifest->row.tip;
+    if (tables.places.at(tip).ram != nullptr && !added.contains(tip)) continue;
+    batch->add_manifests.push_back(manifest->row);
+  }
+}
+
+void Writer::CommitGroup(const Group& group, std::vector<Written> written) {
+  CatalogBatch batch;
+  std::vector<RemovedRow> removed;
+  {
+    MutexLock lock(shared_.mu);
+    removed = TakeRemovals(&batch);
+    AddRows(group, &written, &batch);
+    // A use alone is not worth a commit; it travels with the next one.
+    if (!batch.empty()) batch.touches = shared_.tables.ledger.TakeTouches(kBatchTouches);
+  }
+  if (batch.empty()) return;
+  if (const Status committed = Commit(batch, std::move(removed)); !committed) {
+    Forget(group, written, committed.error());
+    return;
+  }
+  std::vector<std::shared_ptr<Buffer>> done_with;
+  MutexLock lock(shared_.mu);
+  Settle(batch, written, &done_with);
+}
+
+void Writer::Settle(const CatalogBatch& batch, const std::vector<Written>& written,
+                    std::vector<std::shared_ptr<Buffer>>* done_with) {
+  CacheTables& tables = shared_.tables;
+  for (const DomainRow& row : batch.add_domains) tables.domains.at(row.id).durable = true;
+  for (const Written& entry : written) {
+    auto stored = std::make_shared<StoredExtents>(shared_.disk.packs.get(), entry.extents);
+    tables.activity.bytes_written += entry.byte_count;
+    const auto place = tables.places.find(entry.id);
+    if (place == tables.places.end()) {  // removed during the commit
+      tables.removed_segments.push_back({entry.id, std::move(stored)});
+      continue;
+    }
+    place->second.disk = std::move(stored);
+    place->second.digest = entry.digest;
+    done_with->push_back(std::move(place->second.ram));
+    place->second.ram = nullptr;
+    tables.payload_bytes += entry.byte_count;
+  }
+  for (const ManifestRow& row : batch.add_manifests) {
+    if (tables.ledger.MarkDurable(row.id)) {
+      ++tables.activity.writes;
+    } else {
+      tables.removed_manifests.push_back(row.id);
+    }
+  }
+  if (!written.empty()) SetState(TierState::kActive, "");
+}
+
+void Writer::Forget(const Group& group, const std::vector<Written>& written, const Error& error) {
+  // Whether the bytes or rows reached the medium is unknown: their blocks are not used again.
+  for (const Written& entry : written) shared_.disk.packs->Quarantine(entry.extents);
+  for (const Written& entry : written) {
+    Refuse(entry.id, {RefusalReason::kStorageError, error.text});
+  }
+  MutexLock lock(shared_.mu);
+  LedgerRemovals removals;
+  for (const ManifestId id : group.manifests) {
+    shared_.tables.ledger.RemoveManifest(id, &removals);
+  }
+  shared_.Collect(removals);
+  shared_.tables.activity.last_error = error.text;
+  SetState(TierState::kDegraded, "storage_error: " + error.text);
+}
+
+std::vector<RemovedRow> Writer::TakeRemovals(CatalogBatch* batch) {
+  CacheTables& tables = shared_.tables;
+  // Manifests first: a crash between two batches leaves no manifest without its segments.
+  const std::size_t manifests = std::min(tables.removed_manifests.size(), kBatchRemovals);
+  const auto manifests_end =
+      tables.removed_manifests.begin() + static_cast<std::ptrdiff_t>(manifests);
+  batch->remove_manifests.assign(tables.removed_manifests.begin(), manifests_end);
+  tables.removed_manifests.erase(tables.removed_manifests.begin(), manifests_end);
+  if (!tables.removed_manifests.empty()) return {};
+  const std::size_t segments = std::min(tables.removed_segments.size(), kBatchRemovals);
+  const auto segments_end = tables.removed_segments.begin() + static_cast<std::ptrdiff_t>(segments);
+  std::vector<RemovedRow> removed(std::make_move_iterator(tables.removed_segments.begin()),
+                                  std::make_move_iterator(segments_end));
+  tables.removed_segments.erase(tables.removed_segments.begin(), segments_end);
+  for (const RemovedRow& row : removed) batch->remove_segments.push_back(row.id);
+  return removed;
+}
+
+Status Writer::Commit(const CatalogBatch& batch, std::vector<RemovedRow> removed) {
+  const Status committed = shared_.disk.catalog->Commit(batch);
+  const Result<std::uint64_t> catalog_bytes = shared_.disk.catalog->PhysicalBytes();
+  if (committed) {
+    for (const RemovedRow& row : removed) row.disk->Release();
+  }
+  MutexLock lock(shared_.mu);
+  CacheTables& tables = shared_.tables;
+  if (catalog_bytes) tables.catalog_bytes = *catalog_bytes;
+  removals_wait_ = !committed;
+  if (!committed) {
+    tables.removed_manifests.insert(tables.removed_manifests.begin(),
+                                    batch.remove_manifests.begin(), batch.remove_manifests.end());
+    tables.removed_segments.insert(tables.removed_segments.begin(),
+                                   std::make_move_iterator(removed.begin()),
+                                   std::make_move_iterator(removed.end()));
+  }
+  return committed;
+}
+
+Status Writer::CommitRemovals() {
+  for (;;) {
+    CatalogBatch batch;
+    std::vector<RemovedRow> removed;
+    {
+      MutexLock lock(shared_.mu);
+      removed = TakeRemovals(&batch);
+    }
+    if (batch.empty()) return {};
+    SKIPPY_RETURN_IF_ERROR(Commit(batch, std::move(removed)));
+  }
+}
+
+void Writer::CommitTouches() {
+  for (;;) {
+    CatalogBatch batch;
+    {
+      MutexLock lock(shared_.mu);
+      batch.touches = shared_.tables.ledger.TakeTouches(kBatchTouches);
+    }
+    if (batch.empty()) return;
+    if (const Status committed = Commit(batch, {}); !committed) {
+      LogWarning("cache: last uses were not saved: {}", committed.error().text);
+      return;
+    }
+  }
+}
+
+}  // namespace skippy
