@@ -42,7 +42,7 @@ struct PackStoreOptions {
 
 struct PackUsage {
   std::uint64_t capacity_bytes = 0;
-  std::uint64_t physical_bytes = 0;     // all pack files
+  std::uint64_t physical_bytes = 0;     // all files of the directory, foreign ones included
   std::uint64_t live_bytes = 0;         // allocated extents, quarantined ones included
   std::uint64_t quarantined_bytes = 0;
   std::uint64_t pack_count = 0;
