@@ -24,6 +24,7 @@ struct LlamaReplyFormat final : ReplyFormat {
   std::vector<llama_token> thinking_start;
   std::vector<std::vector<llama_token>> thinking_ends;
   common_chat_parser_params parser;
+  common_chat_msg continued;  // what of the reply the prompt already has; not part of the answer
 };
 
 }  // namespace skippy
