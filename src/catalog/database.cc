@@ -124,7 +124,7 @@ Status Database::CreateFile() {
   SKIPPY_RETURN_IF_ERROR(env_->SyncDirectory(DirectoryOf(path)));
   SKIPPY_RETURN_IF_ERROR(Connect(unfinished, SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE));
   std::string sql = "PRAGMA page_size=" + std::to_string(kPageBytes) +
-                    ";PRAGMA auto_vacuum=INCREMENTAL;PRAGMA journal_mode=MEMORY;BEGIN EXCLUSIVE;";
+                    ";PRAGMA auto_vacuum=INCREMENTAL;BEGIN EXCLUSIVE;";
   for (const CatalogTable& table : kCatalogTables) {
     sql.append(table.sql).append(";");
   }
@@ -133,6 +133,8 @@ Status Database::CreateFile() {
          ";COMMIT;PRAGMA journal_mode=WAL;";
   SKIPPY_RETURN_IF_ERROR(Execute(sql.c_str()));
   SKIPPY_RETURN_IF_ERROR(Close());
+  // In exclusive mode SQLite empties its rollback journal instead of removing it.
+  SKIPPY_RETURN_IF_ERROR(RemoveIfThere(env_, unfinished + "-journal"));
   SKIPPY_RETURN_IF_ERROR(env_->Rename(unfinished, path));
   return env_->SyncDirectory(DirectoryOf(path));
 }
