@@ -84,6 +84,28 @@ class ChatFormatTest : public testing::Test {
 
   std::string Text(std::span<const Token> tokens) { return format_->Detokenize(tokens); }
 
+  // The text of a reply of at most `count` tokens, as random as a grammar lets it be.
+  std::string Generate(const ChatPrompt& prompt, std::uint32_t seed, int count) {
+    SamplingOptions options;
+    options.temperature = 1.5F;
+    options.seed = seed;
+    auto sampler = Sampler::Create(model_, options, "", prompt.reply_format.get(), -1);
+    EXPECT_TRUE(sampler.has_value()) << (sampler ? "" : sampler.error().text);
+    ContextPtr context = MakeTestContext(model_);
+    std::vector<Token> next = prompt.tokens;
+    std::string text;
+    for (int i = 0; sampler && i < count; ++i) {
+      auto batch = llama_batch_get_one(next.data(), static_cast<std::int32_t>(next.size()));
+      EXPECT_EQ(llama_decode(context.get(), batch), 0);
+      const auto token = (*sampler)->Sample(context.get(), -1);
+      EXPECT_TRUE(token.has_value()) << (token ? "" : token.error().text);
+      if (!token || llama_vocab_is_eog(llama_model_get_vocab(model_), *token)) break;
+      text += (*sampler)->TextPiece(*token);
+      next = {*token};
+    }
+    return text;
+  }
+
   static ChatRequest Hello() {
     ChatRequest request;
     request.messages_json = R"([{"role": "user", "content": "Hello"}])";
@@ -223,7 +245,7 @@ TEST_F(ChatFormatTest, RequiredToolCallIsEnforcedOrRefused) {
   Use(kToolTemplate);
   const ChatPrompt prompt = format_->Apply(request).value();
   const auto& format = dynamic_cast<const LlamaReplyFormat&>(*prompt.reply_format);
-  EXPECT_FALSE(format.grammar.empty());
+  EXPECT_NE(format.grammar.find("get_time"), std::string::npos);
   EXPECT_FALSE(format.grammar_lazy);
 }
 
@@ -244,22 +266,7 @@ TEST_F(ChatFormatTest, SchemasAreEnforced) {
     request.json_schema = schema;
     const ChatPrompt prompt = format_->Apply(request).value();
     for (std::uint32_t seed = 1; seed <= 5; ++seed) {
-      SamplingOptions options;
-      options.temperature = 1.5F;
-      options.seed = seed;
-      auto sampler = Sampler::Create(model_, options, "", prompt.reply_format.get(), -1);
-      ASSERT_TRUE(sampler.has_value()) << sampler.error().text;
-      ContextPtr context = MakeTestContext(model_);
-      std::vector<Token> next = prompt.tokens;
-      std::string text;
-      for (int i = 0; i < 24; ++i) {
-        ASSERT_EQ(llama_decode(context.get(), llama_batch_get_one(next.data(), next.size())), 0);
-        const auto token = (*sampler)->Sample(context.get(), -1);
-        ASSERT_TRUE(token.has_value()) << token.error().text;
-        if (llama_vocab_is_eog(llama_model_get_vocab(model_), *token)) break;
-        text += (*sampler)->TextPiece(*token);
-        next = {*token};
-      }
+      const std::string text = Generate(prompt, seed, 24);
       const auto reply = format_->Parse(prompt.reply_format.get(), text, true);
       ASSERT_TRUE(reply.has_value()) << text;
       const std::string& content = reply->content;
@@ -272,6 +279,19 @@ TEST_F(ChatFormatTest, SchemasAreEnforced) {
   ChatRequest request = Hello();
   request.json_schema = R"({"type": "foo"})";
   EXPECT_EQ(ApplyError(request).code, ErrorCode::kInvalidArgument);
+}
+
+// A template with marks of its own: the schema's grammar comes from the library.
+TEST_F(ChatFormatTest, SchemasAreEnforcedBesideTools) {
+  Use(kToolTemplate);
+  ChatRequest request = Hello();
+  request.json_schema = R"({"type": "string", "enum": ["red", "green"]})";
+  const ChatPrompt prompt = format_->Apply(request).value();
+  for (std::uint32_t seed = 1; seed <= 5; ++seed) {
+    const std::string text = Generate(prompt, seed, 100);
+    const ReplyMessage reply = format_->Parse(prompt.reply_format.get(), text, true).value();
+    EXPECT_TRUE(reply.content == "\"red\"" || reply.content == "\"green\"") << text;
+  }
 }
 
 TEST_F(ChatFormatTest, AUsersGrammarIsKept) {
