@@ -6,7 +6,6 @@
 #include <sqlite3.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <filesystem>
 #include <fstream>
 #include <map>
@@ -82,9 +81,9 @@ class CatalogTest : public ::testing::Test {
     fs::remove_all(directory_);
   }
 
-  Status TryOpen(std::uint64_t wal_limit_bytes = 16 * kMiB) {
+  Status TryOpen() {
     catalog_.reset();
-    auto opened = Catalog::Open(Env::Posix(), {path_, wal_limit_bytes});
+    auto opened = Catalog::Open(Env::Posix(), {.path = path_});
     if (!opened) {
       return opened.error();
     }
@@ -325,37 +324,6 @@ TEST_F(CatalogTest, AnswersUnavailableAfterClose) {
   EXPECT_EQ(catalog_->Commit({}).error().code, ErrorCode::kUnavailable);
   EXPECT_EQ(catalog_->LoadSegment(SegmentId{1}).error().code, ErrorCode::kUnavailable);
   EXPECT_EQ(catalog_->PhysicalBytes().error().code, ErrorCode::kUnavailable);
-}
-
-// Proves D36 for the catalog's part: the log never grows past its allowance.
-TEST_F(CatalogTest, EmptiesTheLogAtItsLimitAndGivesFreePagesBack) {
-  constexpr std::uint64_t kLimit = 256 * kKiB;
-  ASSERT_TRUE(TryOpen(kLimit));
-  Commit({.add_domains = {MakeDomain(1)}});
-  constexpr std::uint64_t kSegments = 8'000;
-  for (std::uint64_t id = 1; id <= kSegments; id += 40) {
-    CatalogBatch batch;
-    for (std::uint64_t i = id; i < id + 40; ++i) {
-      SegmentRow row = MakeSegment(i, 0, 0);
-      row.token_count = kMaxSegmentTokens;
-      Add(batch, row);
-    }
-    Commit(batch);
-    ASSERT_LE(fs::file_size(path_ + "-wal"), 2 * kLimit);
-  }
-  const std::uint64_t full = catalog_->PhysicalBytes().value();
-  EXPECT_GE(full, fs::file_size(path_));
-  for (std::uint64_t id = 1; id <= kSegments; id += 400) {
-    CatalogBatch batch;
-    for (std::uint64_t i = id; i < id + 400; ++i) {
-      batch.remove_segments.push_back(SegmentId{i});
-    }
-    Commit(batch);
-  }
-  Close();
-  EXPECT_LT(fs::file_size(path_), full * 6 / 10);
-  Open();
-  EXPECT_TRUE(Load().segments.empty());
 }
 
 struct BadFile {
