@@ -116,8 +116,8 @@ struct FakeEngineState {
 TokenCount FakeEngineState::Remembered(const GenerateRequest& request) {
   std::size_t longest = 0;
   for (const std::vector<Token>& earlier : seen[request.name_space]) {
-    const auto [mine, theirs] = std::mismatch(request.prompt.begin(), request.prompt.end(),
-                                              earlier.begin(), earlier.end());
+    const auto [mine, theirs] =
+        std::mismatch(request.prompt.begin(), request.prompt.end(), earlier.begin(), earlier.end());
     longest = std::max(longest, static_cast<std::size_t>(mine - request.prompt.begin()));
   }
   return static_cast<TokenCount>(std::min(longest, request.prompt.size() - 1));
@@ -238,9 +238,11 @@ FakeGeneration::FakeGeneration(std::shared_ptr<FakeEngineState> state, GenerateR
 
 // Cuts the reply at the first stop string, at max_tokens and at the end of the context.
 void FakeGeneration::Plan(std::string reply) {
-  const auto room = static_cast<std::size_t>(state_->options.context_tokens) - request_.prompt.size();
-  const std::size_t limit =
-      request_.max_tokens < 0 ? room : std::min(room, static_cast<std::size_t>(request_.max_tokens));
+  const auto room =
+      static_cast<std::size_t>(state_->options.context_tokens) - request_.prompt.size();
+  const std::size_t limit = request_.max_tokens < 0
+                                ? room
+                                : std::min(room, static_cast<std::size_t>(request_.max_tokens));
   std::size_t cut = std::string::npos;
   for (const std::string& stop : request_.stop) {
     const std::size_t at = reply.find(stop);
@@ -362,8 +364,7 @@ Result<std::unique_ptr<Generation>> FakeEngine::Submit(GenerateRequest request) 
     const auto prompt_tokens = static_cast<TokenCount>(request.prompt.size());
     if (prompt_tokens == 0 || prompt_tokens >= state_->options.context_tokens) {
       return MakeError(ErrorCode::kInvalidArgument,
-                       "the prompt has " + std::to_string(prompt_tokens) +
-                           " tokens, the context " +
+                       "the prompt has " + std::to_string(prompt_tokens) + " tokens, the context " +
                            std::to_string(state_->options.context_tokens));
     }
     const TokenCount cached = request.cache_read ? state_->Remembered(request) : 0;

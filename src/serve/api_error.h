@@ -3,9 +3,8 @@
 
 #include <string>
 #include <string_view>
-#include <utility>
-
 #include <tl/expected.hpp>
+#include <utility>
 
 #include "serve/http_types.h"
 #include "skippy/result.h"

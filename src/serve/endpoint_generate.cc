@@ -54,14 +54,14 @@ std::string_view OutcomeName(ReplyRun::End end) {
 Json ChoiceJson(const Exchange& exchange, const Choice& choice) {
   const OpenAiRequest& request = exchange.request;
   const std::string& echo = request.prompts[choice.prompt_index].echo_text;
-  Json logprobs = LogprobsJson(request.endpoint, choice.tokens, request.base.top_logprobs >= 0,
-                               echo.size());
+  Json logprobs =
+      LogprobsJson(request.endpoint, choice.tokens, request.base.top_logprobs >= 0, echo.size());
   if (request.endpoint == Endpoint::kCompletions) {
     return CompletionChoiceJson(choice.index, echo + choice.text, FinishName(choice.finish, false),
                                 std::move(logprobs));
   }
-  const ReplyMessage message = ReadReply(exchange.engine->chat(), request.base.reply_format.get(),
-                                         choice, exchange.head.id);
+  const ReplyMessage message =
+      ReadReply(exchange.engine->chat(), request.base.reply_format.get(), choice, exchange.head.id);
   return ChatChoiceJson(choice.index, message, choice.finish, std::move(logprobs));
 }
 
@@ -101,10 +101,10 @@ void WriteStream(Exchange& exchange, StreamSink& sink) {
       sent = stream.Finish(exchange.run->usage());
     } else {
       // A client that still listens is told: the server is stopping.
-      sent = stream.Fail(end == ReplyRun::End::kFailed
-                             ? exchange.run->error()
-                             : FromError(MakeError(ErrorCode::kCancelled,
-                                                   "the request was cancelled")));
+      sent = stream.Fail(
+          end == ReplyRun::End::kFailed
+              ? exchange.run->error()
+              : FromError(MakeError(ErrorCode::kCancelled, "the request was cancelled")));
     }
   }
   LogOutcome(exchange, sent ? OutcomeName(end) : OutcomeName(ReplyRun::End::kClientGone));

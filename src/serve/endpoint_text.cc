@@ -50,8 +50,8 @@ HttpResponse AnswerModels(Engine& engine, const HttpRequest& request) {
     return JsonResponse(Json{{"object", "list"}, {"data", Json::array({ModelJson(info)})}});
   }
   if (wanted->second != info.name) {
-    return ErrorResponse(ApiError{404, "no such model", "invalid_request_error", "model",
-                                  "model_not_found"});
+    return ErrorResponse(
+        ApiError{404, "no such model", "invalid_request_error", "model", "model_not_found"});
   }
   return JsonResponse(ModelJson(info));
 }

@@ -9,18 +9,21 @@
 #include <cctype>
 #include <cerrno>
 #include <cstring>
+#include <deque>
 #include <optional>
+#include <system_error>
 #include <thread>
 
 #include "base/log.h"
+#include "base/mutex.h"
 #include "serve/api_error.h"
 
 namespace skippy {
 namespace {
 
-constexpr int kSpareThreads = 16;              // for open routes and refusals
-constexpr std::size_t kBaseThreads = 8;        // always there; the others come and go
-constexpr std::size_t kWaitingMax = 1024;      // accepted connections without a thread yet
+constexpr int kSpareThreads = 16;          // for open routes and refusals
+constexpr std::size_t kBaseThreads = 8;    // always there; the others come and go
+constexpr std::size_t kWaitingMax = 1024;  // accepted connections without a thread yet
 constexpr std::size_t kKeepAliveRequests = 10'000;
 constexpr int kKeepAliveSeconds = 5;
 
@@ -75,6 +78,80 @@ class DataSinkAdapter final : public StreamSink {
  private:
   httplib::DataSink& sink_;
   const std::function<bool()> client_gone_;
+};
+
+// A thread for each connection that waits for one, up to a bound, then a bounded queue. The
+// library's own pool counts a thread as idle until it has woken up, so that of a burst of
+// connections some would wait behind others' streams. Threads stay until shutdown.
+class ConnectionThreads final : public httplib::TaskQueue {
+ public:
+  explicit ConnectionThreads(std::size_t threads_max) : threads_max_(threads_max) {}
+
+  bool enqueue(std::function<void()> connection) override {
+    MutexLock lock(mu_);
+    if (waiting_.size() >= kWaitingMax) {
+      return false;
+    }
+    waiting_.push_back(std::move(connection));
+    if (waiting_.size() > idle_ && threads_.size() < threads_max_) {
+      StartThread();
+    }
+    changed_.NotifyOne();
+    return true;
+  }
+
+  void shutdown() override {
+    std::vector<std::thread> threads;
+    {
+      MutexLock lock(mu_);
+      stopping_ = true;
+      changed_.NotifyAll();
+      threads.swap(threads_);
+    }
+    for (std::thread& thread : threads) {
+      thread.join();
+    }
+  }
+
+ private:
+  void StartThread() REQUIRES(mu_) {
+    try {
+      threads_.emplace_back([this] { Work(); });
+    } catch (const std::system_error& error) {
+      // The connection waits for one of the threads that exist.
+      LogWarning("cannot start a thread for a connection: {}", error.what());
+    }
+  }
+
+  void Work() {
+    while (std::function<void()> connection = Take()) {
+      connection();
+    }
+  }
+
+  // Empty when there is nothing left to do.
+  std::function<void()> Take() {
+    MutexLock lock(mu_);
+    ++idle_;
+    while (waiting_.empty() && !stopping_) {
+      changed_.Wait(mu_);
+    }
+    --idle_;
+    if (waiting_.empty()) {
+      return nullptr;
+    }
+    std::function<void()> connection = std::move(waiting_.front());
+    waiting_.pop_front();
+    return connection;
+  }
+
+  const std::size_t threads_max_;
+  Mutex mu_;
+  CondVar changed_;
+  std::deque<std::function<void()>> waiting_ GUARDED_BY(mu_);
+  std::vector<std::thread> threads_ GUARDED_BY(mu_);
+  std::size_t idle_ GUARDED_BY(mu_) = 0;
+  bool stopping_ GUARDED_BY(mu_) = false;
 };
 
 // One of the admitted requests; gives its place back when the last byte is out.
@@ -144,9 +221,7 @@ Status HttplibServer::Create() {
 
 void HttplibServer::Configure() {
   const auto threads_max = static_cast<std::size_t>(options_.clients_max + kSpareThreads);
-  server_->new_task_queue = [threads_max] {
-    return new httplib::ThreadPool(kBaseThreads, std::max(threads_max, kBaseThreads), kWaitingMax);
-  };
+  server_->new_task_queue = [threads_max] { return new ConnectionThreads(threads_max); };
   server_->set_payload_max_length(options_.body_bytes_max);
   server_->set_read_timeout(std::chrono::milliseconds(options_.read_timeout_ms));
   server_->set_write_timeout(std::chrono::milliseconds(options_.write_timeout_ms));
@@ -293,8 +368,7 @@ void HttplibServer::Handle(const Route& route, const httplib::Request& from, htt
 }
 
 void HttplibServer::Send(HttpResponse&& response, const HttpRequest& request,
-                         const std::shared_ptr<Admission>& admission,
-                         httplib::Response& to) const {
+                         const std::shared_ptr<Admission>& admission, httplib::Response& to) const {
   to.status = response.status;
   for (const auto& [name, value] : response.headers) {
     to.set_header(name, value);

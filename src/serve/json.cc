@@ -37,8 +37,8 @@ ApiResult<Json> ParseJsonObject(std::string_view body) {
   try {
     Json value = Json::parse(body);
     if (!value.is_object()) {
-      return InvalidRequest("", "the request body must be a JSON object, not " +
-                                    std::string(value.type_name()));
+      return InvalidRequest(
+          "", "the request body must be a JSON object, not " + std::string(value.type_name()));
     }
     return value;
   } catch (const nlohmann::json::exception&) {

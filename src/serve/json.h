@@ -2,10 +2,9 @@
 // send, and a prefix is only the same prefix when its bytes are.
 #pragma once
 
+#include <nlohmann/json.hpp>
 #include <string>
 #include <string_view>
-
-#include <nlohmann/json.hpp>
 
 #include "serve/api_error.h"
 

@@ -30,8 +30,7 @@ ApiStatus CheckPart(const Json& part, const std::string& place) {
                           "unsupported_content");
   }
   const Json* text = FindMember(part, type->get<std::string>());
-  return text != nullptr && text->is_string() ? ApiStatus()
-                                              : MustBe(place + ".text", "a string");
+  return text != nullptr && text->is_string() ? ApiStatus() : MustBe(place + ".text", "a string");
 }
 
 ApiStatus CheckContent(const Json& content, const std::string& place) {
@@ -82,9 +81,9 @@ ApiStatus CheckMessage(const Json& message, std::size_t index) {
     return MustBe(Place(index, "role"), "a string");
   }
   if (std::find(kRoles.begin(), kRoles.end(), role->get<std::string>()) == kRoles.end()) {
-    return InvalidRequest(Place(index, "role"),
-                          "'" + Place(index, "role") +
-                              "' must be system, developer, user, assistant or tool");
+    return InvalidRequest(
+        Place(index, "role"),
+        "'" + Place(index, "role") + "' must be system, developer, user, assistant or tool");
   }
   const Json* calls = FindMember(message, "tool_calls");
   if (calls != nullptr) {

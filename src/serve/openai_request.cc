@@ -145,8 +145,7 @@ ApiStatus ParseCacheFields(const Json& body, GenerateRequest& base) {
 }
 
 // What both endpoints have in common.
-ApiResult<OpenAiRequest> ParseCommon(const Json& body, Endpoint endpoint,
-                                     const ChatFormat& chat) {
+ApiResult<OpenAiRequest> ParseCommon(const Json& body, Endpoint endpoint, const ChatFormat& chat) {
   if (ApiStatus valid = ValidateFields(body, endpoint); !valid) {
     return std::move(valid).error();
   }
@@ -160,9 +159,9 @@ ApiResult<OpenAiRequest> ParseCommon(const Json& body, Endpoint endpoint,
   const std::optional<int> plain_max = GetInt(body, "max_tokens");
   const int predict_max = GetInt(body, "n_predict").value_or(-1);
   request.base.max_tokens = completion_max.value_or(plain_max.value_or(predict_max));
-  for (ApiStatus step : {ParseStop(body, request.base.stop),
-                         ParseSampling(body, chat, request.base.sampling),
-                         ParseLogprobs(body, request), ParseCacheFields(body, request.base)}) {
+  for (ApiStatus step :
+       {ParseStop(body, request.base.stop), ParseSampling(body, chat, request.base.sampling),
+        ParseLogprobs(body, request), ParseCacheFields(body, request.base)}) {
     if (!step) {
       return std::move(step).error();
     }
@@ -173,8 +172,9 @@ ApiResult<OpenAiRequest> ParseCommon(const Json& body, Endpoint endpoint,
 ApiStatus CheckLength(std::size_t prompt_tokens, const OpenAiRequest& request,
                       const ModelInfo& info) {
   const auto context = static_cast<std::size_t>(info.context_tokens);
-  const bool generates = request.base.max_tokens != 0;
-  if (prompt_tokens + (generates ? 1 : 0) <= context) {
+  // A reply needs room for a token, and so that prewarming a prompt and asking it agree, this holds
+  // without a reply too.
+  if (prompt_tokens < context) {
     return {};
   }
   const char* param = request.endpoint == Endpoint::kChat ? "messages" : "prompt";
@@ -196,7 +196,8 @@ ApiResult<PreparedPrompt> ParseTokenPrompt(const Json& ids, const ChatFormat& ch
   for (const Json& id : ids) {
     const std::optional<Token> token = id.is_number_integer() ? ParseToken(id) : std::nullopt;
     if (!token || !chat.IsValidToken(*token)) {
-      return InvalidRequest("prompt", "'prompt' has an element that is not a token id of the model");
+      return InvalidRequest("prompt",
+                            "'prompt' has an element that is not a token id of the model");
     }
     prompt.tokens.push_back(*token);
   }
@@ -328,7 +329,8 @@ ApiStatus ParseTools(const Json& body, ChatRequest& chat) {
   }
   chat.tool_choice = choice->get<std::string>();
   if (chat.tool_choice != "auto" && chat.tool_choice != "none" && chat.tool_choice != "required") {
-    return InvalidRequest("tool_choice", "'tool_choice' must be none, auto, required or a function");
+    return InvalidRequest("tool_choice",
+                          "'tool_choice' must be none, auto, required or a function");
   }
   if (chat.tool_choice == "required" && tools.empty()) {
     return InvalidRequest("tool_choice", "'tool_choice' is required, but there are no 'tools'");

@@ -76,12 +76,12 @@ double PerSecond(TokenCount tokens, double ms) { return ms > 0 ? tokens * 1000.0
 
 Json UsageJson(const Usage& usage) {
   const RequestTimings& total = usage.total;
-  return Json{{"prompt_tokens", total.prompt_tokens},
-              {"completion_tokens", usage.completion_tokens()},
-              {"total_tokens", total.prompt_tokens + usage.completion_tokens()},
-              {"prompt_tokens_details",
-               {{"cached_tokens", total.cached_tokens()},
-                {"cache_write_tokens", total.recorded_tokens}}}};
+  return Json{
+      {"prompt_tokens", total.prompt_tokens},
+      {"completion_tokens", usage.completion_tokens()},
+      {"total_tokens", total.prompt_tokens + usage.completion_tokens()},
+      {"prompt_tokens_details",
+       {{"cached_tokens", total.cached_tokens()}, {"cache_write_tokens", total.recorded_tokens}}}};
 }
 
 Json TimingsJson(const RequestTimings& t) {
@@ -139,9 +139,9 @@ Json AnswerEnvelope(const ReplyHead& head, bool chunk) {
 
 Json ChatChoiceJson(int index, const ReplyMessage& message, FinishReason finish, Json logprobs) {
   const bool calls_tools = !message.tool_calls.empty();
-  Json body{{"role", "assistant"},
-            {"content", calls_tools && message.content.empty() ? Json(nullptr)
-                                                               : Json(message.content)}};
+  Json body{
+      {"role", "assistant"},
+      {"content", calls_tools && message.content.empty() ? Json(nullptr) : Json(message.content)}};
   if (!message.reasoning.empty()) {
     body["reasoning_content"] = message.reasoning;
   }
@@ -211,8 +211,8 @@ ReplyMessage ReadReply(const ChatFormat& chat, const ReplyFormat* format, const 
   const std::string_view tail = std::string_view(reply_id).substr(reply_id.find('-') + 1);
   for (std::size_t i = 0; i < message.tool_calls.size(); ++i) {
     if (message.tool_calls[i].id.empty()) {
-      message.tool_calls[i].id = "call_" + std::string(tail) + "_" +
-                                 std::to_string(choice.index) + "_" + std::to_string(i);
+      message.tool_calls[i].id = "call_" + std::string(tail) + "_" + std::to_string(choice.index) +
+                                 "_" + std::to_string(i);
     }
   }
   return message;

@@ -145,7 +145,7 @@ bool AsksForNothing(const Json& body, const FieldSpec& field, const Json& value)
     const Json* type = FindMember(value, "type");
     return type != nullptr && *type == "text";
   }
-  return value.empty();
+  return value.is_string() ? value.get_ref<const std::string&>().empty() : value.empty();
 }
 
 std::string FormatNumber(double number) {

@@ -35,8 +35,8 @@ inline constexpr unsigned kBothEndpoints = 3;
 inline constexpr double kUnbounded = std::numeric_limits<double>::infinity();
 
 struct FieldSpec {
-  std::string_view name;  // "outer.inner" for a member of an object
-  unsigned types = 0;     // of FieldType; null always counts as absent
+  std::string_view name;                // "outer.inner" for a member of an object
+  unsigned types = 0;                   // of FieldType; null always counts as absent
   unsigned endpoints = kBothEndpoints;  // of Endpoint
   FieldUse use = FieldUse::kHonoured;
   std::string_view note;  // honoured how; refused why

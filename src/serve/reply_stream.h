@@ -18,8 +18,8 @@ class ReplyStream {
   // Each is false when the client is gone.
   bool Begin();  // chat: the role of every choice; completions: the echo, if asked for
   bool OnEvent(const Choice& choice, const GenerateEvent& event);
-  bool Finish(const Usage& usage);        // usage if asked for, then [DONE]
-  bool Fail(const ApiError& error);       // in place of Finish
+  bool Finish(const Usage& usage);   // usage if asked for, then [DONE]
+  bool Fail(const ApiError& error);  // in place of Finish
 
  private:
   // What of a choice was sent.

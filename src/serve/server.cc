@@ -81,21 +81,21 @@ HttpResponse OpenAiServer::AnswerHealth() const {
   response.status = 503;
   response.headers.emplace_back("Retry-After", "1");
   // `error` is there for clients that know llama-server's form.
-  response.body = DumpJson(Json{{"status", "loading model"},
-                                {"progress", load_progress_.load()},
-                                {"error",
-                                 {{"message", "the model is still loading"},
-                                  {"type", "unavailable_error"},
-                                  {"code", 503}}}});
+  response.body = DumpJson(Json{
+      {"status", "loading model"},
+      {"progress", load_progress_.load()},
+      {"error",
+       {{"message", "the model is still loading"}, {"type", "unavailable_error"}, {"code", 503}}}});
   return response;
 }
 
 Router OpenAiServer::MakeRoutes() {
   Router router;
   for (const EngineRoute& route : kEngineRoutes) {
-    router.Add({route.method, route.path, [this, handler = route.handler](const HttpRequest& request) {
-                  return Dispatch(handler, request);
-                }});
+    router.Add(
+        {route.method, route.path, [this, handler = route.handler](const HttpRequest& request) {
+           return Dispatch(handler, request);
+         }});
   }
   for (const char* path : {"/health", "/v1/health"}) {
     router.Add({"GET", path, [this](const HttpRequest&) { return AnswerHealth(); }, true});
