@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "base/mutex.h"
-#include "env/memory_env.h"
+#include "env/fault_env.h"
 #include "skippy/cache.h"
 
 namespace skippy {
@@ -155,25 +155,28 @@ inline RefusalReason Record(Cache& cache, DomainId domain, std::span<const Token
 class CacheFixture : public testing::Test {
  protected:
   CacheFixture() {
+    MakeFileSystem();
     options_.disk = {.mode = DiskMode::kFixed,
                      .directory = "/cache/root",
                      .budget_bytes = 64 * kMiB,
                      .minimum_free_bytes = 0,
                      .pack_bytes = kMiB};
-    memory_env_.CreateDirectories("/cache");
-    env_ = &memory_env_;
   }
 
+  void MakeFileSystem() {
+    fault_env_ = std::make_unique<FaultEnv>();
+    fault_env_->CreateDirectories("/cache");
+    ASSERT_TRUE(fault_env_->SyncDirectory("/"));
+    env_ = fault_env_.get();
+  }
   void Open() {
+    cache_.reset();
     auto opened = Cache::Open(options_, env_);
     ASSERT_TRUE(opened) << opened.error().text;
     cache_ = std::move(*opened);
     if (auto domain = cache_->OpenDomain(SpecOf(1, 1, ""))) domain_ = *domain;
   }
-  void Reopen() {
-    cache_.reset();
-    Open();
-  }
+  void Reopen() { Open(); }
   void RecordDurably(std::span<const Token> path) {
     ASSERT_EQ(Record(*cache_, domain_, path), RefusalReason::kNone);
     ASSERT_TRUE(cache_->Flush());
@@ -195,6 +198,14 @@ class CacheFixture : public testing::Test {
     EXPECT_FALSE(restored.failed);
     EXPECT_EQ(restored.tokens, tokens);
   }
+  // What the next start finds after the power went now.
+  void CrashAndOpen(CrashPolicy policy, std::uint64_t seed) {
+    auto after = fault_env_->AfterCrash(policy, seed);
+    cache_.reset();
+    fault_env_ = std::move(after);
+    env_ = fault_env_.get();
+    Open();
+  }
   // Physical bytes of all files under the root.
   std::uint64_t PhysicalBytes() {
     std::uint64_t total = 0;
@@ -210,7 +221,7 @@ class CacheFixture : public testing::Test {
     return total;
   }
 
-  MemoryEnv memory_env_;
+  std::unique_ptr<FaultEnv> fault_env_;
   Env* env_ = nullptr;
   CacheOptions options_;
   std::unique_ptr<Cache> cache_;

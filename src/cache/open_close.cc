@@ -178,6 +178,7 @@ Status OpenStores(SharedState& shared, const std::string& root, BudgetPlan plan)
   for (const std::string& name : shared.disk.packs->foreign_files()) {
     LogWarning("cache: {} is not a pack of this cache; left alone", name);
   }
+  SKIPPY_RETURN_IF_ERROR(shared.env->SyncDirectory(root));
   SKIPPY_ASSIGN_OR_RETURN(const std::uint64_t catalog_bytes, shared.disk.catalog->PhysicalBytes());
   MutexLock lock(shared.mu);
   CacheTables& tables = shared.tables;
