@@ -170,8 +170,8 @@ def read_answer(response, start):
                 arrivals.append(time.monotonic())
             for token in (choice.get('logprobs') or {}).get('content') or ():
                 logprobs.append((token['token'], token['logprob']))
-    if usage is None or not arrivals:
-        raise DemoError('the reply had no text or no usage')
+    if usage is None or not arrivals or not logprobs:
+        raise DemoError('the reply had no text, no probabilities or no usage')
     span = arrivals[-1] - arrivals[0]
     return Answer(text=text, logprobs=logprobs, prompt_tokens=usage['prompt_tokens'],
                   cached_tokens=usage['prompt_tokens_details']['cached_tokens'],
