@@ -269,6 +269,8 @@ def verdict(rows):
         yield 'the answer after the restart is not the warm one'
         yield f'  warm:     {warm.text!r}'
         yield f'  restored: {restored.text!r}'
+        if restored.text == warm.text:
+            yield '  the text is the same, the probabilities are not'
     if restored.computed_tokens > RECOMPUTED_MAX * restored.prompt_tokens:
         yield f'{restored.computed_tokens} tokens were computed again after the restart'
     if CODE_WORD not in restored.text:
