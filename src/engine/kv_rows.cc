@@ -4,6 +4,7 @@
 #include <type_traits>
 
 #include "base/hash.h"
+#include "base/log.h"
 
 namespace skippy {
 namespace {
@@ -141,6 +142,24 @@ Result<std::map<TokenCount, RowHash>> HashKvRows(std::span<const std::byte> byte
     hashes[position] = HashBytes<RowHash>(row);
   }
   return hashes;
+}
+
+bool RowsAreTraced() { return spdlog::should_log(spdlog::level::trace); }
+
+void TraceRows(const char* what, std::span<const std::byte> bytes) {
+  if (!RowsAreTraced()) {
+    return;
+  }
+  const auto hashes = HashKvRows(bytes);
+  if (!hashes || hashes->empty()) {
+    spdlog::trace("rows {}: not readable", what);
+    return;
+  }
+  std::string line;
+  for (const auto& [position, hash] : *hashes) {
+    line += ' ' + hash.ToHex().substr(0, 8);
+  }
+  spdlog::trace("rows {} {}:{}", what, hashes->begin()->first, line);
 }
 
 }  // namespace skippy

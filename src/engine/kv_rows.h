@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <map>
 #include <span>
 #include <vector>
@@ -28,5 +29,11 @@ Result<KvRows> ParseKvRows(std::span<const std::byte> bytes);
 
 // By position.
 Result<std::map<TokenCount, RowHash>> HashKvRows(std::span<const std::byte> bytes);
+
+// Writes one line of eight hexadecimal digits per row at trace level, so that a test of the whole
+// program can compare what was recorded with what arrived. Costs nothing at other levels.
+void TraceRows(const char* what, std::span<const std::byte> bytes);
+// True when TraceRows would write.
+bool RowsAreTraced();
 
 }  // namespace skippy

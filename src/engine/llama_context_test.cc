@@ -106,7 +106,7 @@ void LlamaContextTest::ExpectRoundTrip(const TestContextOptions& options) {
   }
 }
 
-// Proves D37.
+// Proves P9.
 TEST_F(LlamaContextTest, ImportedRowsGiveTheSameLogitsAndRows) { ExpectRoundTrip({}); }
 
 TEST_F(LlamaContextTest, TransposedValuesSurviveToo) {

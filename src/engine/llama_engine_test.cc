@@ -194,7 +194,7 @@ TEST_F(LlamaEngineTest, BranchSharesTheCommonPrefix) {
   EXPECT_EQ(status.cells_used, 303u + 303u - 120u);
 }
 
-// Proves D37.
+// Proves P9.
 TEST_F(LlamaEngineTest, RestartRestoresAllButTheLastTokenBitIdentically) {
   Open(&cache_);
   const std::vector<Token> prompt = SomeTokens(700, 5);
@@ -210,7 +210,7 @@ TEST_F(LlamaEngineTest, RestartRestoresAllButTheLastTokenBitIdentically) {
   EXPECT_EQ(engine_->GetStatus().restores_total, 1u);
 }
 
-// Proves D37.
+// Proves P9.
 TEST_F(LlamaEngineTest, RestartRestoresFromTheDiskStoreBitIdentically) {
   const TestDirectory directory;
   CacheOptions options;
@@ -242,6 +242,7 @@ TEST_F(LlamaEngineTest, RestartRestoresFromTheDiskStoreBitIdentically) {
   engine_.reset();
 }
 
+// Proves B14.
 TEST_F(LlamaEngineTest, LongerPrefixBelowExtendsAShortResidentOne) {
   Open(&cache_);
   const std::vector<Token> prompt = SomeTokens(700, 6);
@@ -266,6 +267,24 @@ TEST_F(LlamaEngineTest, FailedRestoreKeepsTheGoodPrefixAndComputesTheRest) {
   EXPECT_EQ(reply.timings().computed_tokens, 444);
   EXPECT_EQ(reply.text, warm.text);
   EXPECT_EQ(engine_->GetStatus().restores_failed_total, 1u);
+}
+
+TEST_F(LlamaEngineTest, OnlyWhatChangesTheBytesChangesTheDomain) {
+  Open(&cache_);
+  const std::vector<Token> prompt = SomeTokens(300, 11);
+  Run(prompt, 2);
+  options_.context_tokens = 1024;
+  options_.ubatch_tokens = 128;
+  options_.parallel = 2;
+  Open(&cache_);
+  EXPECT_EQ(Run(prompt, 2).timings().cached_l3_tokens, 299);
+  options_.cache_type_k = "q8_0";
+  Open(&cache_);
+  EXPECT_EQ(Run(prompt, 2).timings().cached_tokens(), 0);
+  options_.cache_type_k = "auto";
+  options_.flash_attention = "off";
+  Open(&cache_);
+  EXPECT_EQ(Run(prompt, 2).timings().cached_tokens(), 0);
 }
 
 TEST_F(LlamaEngineTest, NamespacesAndRequestsThatDoNotReadShareNothing) {
@@ -344,6 +363,7 @@ TEST_F(LlamaEngineTest, CancelWhileQueuedLeavesNothing) {
   EXPECT_EQ(engine_->GetStatus().cancelled_total, 2u);
 }
 
+// Proves F11.
 TEST_F(LlamaEngineTest, CancelWhileRestoringKeepsNoBufferOrLane) {
   options_.resident_sequences_max = 0;
   Open(&cache_);

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "base/log.h"
+#include "engine/kv_rows.h"
 
 namespace skippy {
 
@@ -23,6 +24,7 @@ bool Recorder::Export(LaneId lane, std::span<const Token> path, const Recording:
       return false;
     }
     exported_bytes_ += rows.byte_count();
+    TraceRows("recorded", buffer->bytes());
   }
   const RefusalReason refusal = recording_->Append(path, run, std::move(buffer));
   if (refusal != RefusalReason::kNone) {

@@ -2,8 +2,10 @@
 
 #include <algorithm>
 #include <utility>
+#include <vector>
 
 #include "base/log.h"
+#include "engine/kv_rows.h"
 
 namespace skippy {
 
@@ -16,6 +18,18 @@ void Restorer::DropHeldSegments(PrefixMatch* match, TokenCount held) {
 
 Restorer::Restorer(LlamaContext* context, LaneId lane, std::unique_ptr<Restore> restore)
     : context_(context), lane_(lane), restore_(std::move(restore)) {}
+
+// What is in the lane now, not what was handed in.
+void Restorer::TraceImport(TokenCount first, TokenCount end) const {
+  if (!RowsAreTraced()) {
+    return;
+  }
+  LlamaContext::RowExport rows(context_, lane_, first, end);
+  std::vector<std::byte> bytes(rows.byte_count());
+  if (rows.Write(bytes)) {
+    TraceRows("restored", bytes);
+  }
+}
 
 bool Restorer::Import(const MakeRoom& make_room) {
   const MatchedSegment& segment = restore_->segment();
@@ -35,6 +49,7 @@ bool Restorer::Import(const MakeRoom& make_room) {
     LogWarning("restore: {}", imported.error().text);
     return false;
   }
+  TraceImport(held, end);
   (segment.tier == Tier::kRam ? ram_tokens_ : disk_tokens_) += end - held;
   imported_bytes_ += segment.byte_count;
   return true;

@@ -38,6 +38,7 @@ class Restorer {
 
  private:
   bool Import(const MakeRoom& make_room);
+  void TraceImport(TokenCount first, TokenCount end) const;
 
   LlamaContext* const context_;
   const LaneId lane_;
