@@ -20,6 +20,10 @@ MODEL ?=
 ARGS ?=
 NAME ?=
 
+# ccache finds objects again that another checkout compiled from the same text.
+export CCACHE_BASEDIR := $(CURDIR)
+export CCACHE_NOHASHDIR := 1
+
 help:
 	@sed -n '3,9p' Makefile | sed 's/^# *//'
 

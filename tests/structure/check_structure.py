@@ -52,7 +52,7 @@ UNFINISHED = re.compile('|'.join((
     r'(?i:\bnot ' r'implemented\b)', r'(?i:\bst' r'ub(s|bed)?\b)', r'(?i:\bplace' r'holder)',
     r'\bGTEST_' r'SKIP\b')))
 SLEEP = re.compile(r'\b(sleep_' r'(for|until)|u' r'sleep|nano' r'sleep|sleep)\s*\(')
-MACHINE_PATH = re.compile(r'(?<![\w.])/(work|root|opt/' r'llama)/')
+MACHINE_PATH = re.compile(r'(?<![\w.])/(work|root/\.cache|opt/' r'llama)/')
 REGISTRY = re.compile(r'(https?://)?[\w.-]*(npm' r'js|deb\.' r'debian|py' r'pi|crates'
                       r'|proxy\.' r'golang)[\w-]*\.(org|com|io|dev)')
 TEST = re.compile(r'^\s*(?:TEST|TEST_F|TEST_P|TYPED_TEST|RC_GTEST_PROP|RC_GTEST_FIXTURE_PROP)'
