@@ -22,7 +22,6 @@ namespace skippy {
 namespace {
 
 constexpr int kSpareThreads = 16;          // for open routes and refusals
-constexpr std::size_t kBaseThreads = 8;    // always there; the others come and go
 constexpr std::size_t kWaitingMax = 1024;  // accepted connections without a thread yet
 constexpr std::size_t kKeepAliveRequests = 10'000;
 constexpr int kKeepAliveSeconds = 5;

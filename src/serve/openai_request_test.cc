@@ -127,7 +127,7 @@ TEST_F(OpenAiRequestTest, KeepsThePrefixWhateverThePromptCacheKey) {
   EXPECT_EQ(ChatWith(R"("prompt_cache_key":"k")")->base.name_space, "");
 }
 
-// Proves L11.
+// Case L11.
 TEST_F(OpenAiRequestTest, RefusesMessagesThatAreNotMessages) {
   for (const char* messages :
        {"[]", "null", "{}", "[{}]", R"([{"role":"user"}])", R"([{"role":"alien","content":"x"}])",
@@ -189,7 +189,8 @@ TEST_F(OpenAiRequestTest, OffersANamedToolAloneAndRequiresIt) {
 
 TEST_F(OpenAiRequestTest, PassesTheSchemaOfTheResponseFormat) {
   ASSERT_TRUE(ChatWith(
-      R"("response_format":{"type":"json_schema","json_schema":{"name":"n","schema":{"b":1,"a":2}}})"));
+      R"("response_format":{"type":"json_schema",
+          "json_schema":{"name":"n","schema":{"b":1,"a":2}}})"));
   EXPECT_EQ(engine_.last_chat_request()->json_schema, R"({"b":1,"a":2})");
   ASSERT_TRUE(ChatWith(R"("response_format":{"type":"json_object"})"));
   EXPECT_EQ(engine_.last_chat_request()->json_schema, R"({"type":"object"})");
@@ -229,7 +230,7 @@ TEST_F(OpenAiRequestTest, RefusesPromptsThatAreNone) {
   EXPECT_EQ(Param(Completion("")), "prompt");
 }
 
-// Proves K1.
+// Case K1.
 TEST_F(OpenAiRequestTest, RefusesAPromptThatDoesNotFitTheContextWithBothNumbers) {
   const auto result = Completion(R"("prompt":")" + std::string(4196, 'x') + "\"");
   ASSERT_FALSE(result);

@@ -57,7 +57,7 @@ TEST_F(ServerStreamTest, StreamsTheSameTextThatAPlainAnswerHas) {
   }
 }
 
-// Proves L1.
+// Case L1.
 TEST_F(ServerStreamTest, GivesTheFinishReasonInTheLastChoiceChunkOnly) {
   StartReplying("abcdef");
   for (const char* path : {kChatPath, kCompletionsPath}) {
@@ -71,7 +71,7 @@ TEST_F(ServerStreamTest, GivesTheFinishReasonInTheLastChoiceChunkOnly) {
   }
 }
 
-// Proves L1 (tool calls).
+// Case L1 (tool calls).
 TEST_F(ServerStreamTest, StreamsToolCallsPieceByPiece) {
   StartReplying(R"(wait<call>look {"q":1}</call><call>see {}</call>)");
   const StreamReply reply = Stream(kChatPath, Streamed(Chat("x")));
@@ -91,7 +91,7 @@ TEST_F(ServerStreamTest, StreamsToolCallsPieceByPiece) {
   ExpectOnlyLastFinish(reply, "tool_calls");
 }
 
-// Proves L3.
+// Case L3.
 TEST_F(ServerStreamTest, ShowsNothingOfAStopStringAndLosesNothingWithoutOne) {
   StartReplying("UNO DUE TRE abcDEFGHIJ \U0001F600!");
   for (const Json& stop : {Json("TRE\nAAAA"), Json("DEFGHIJ"), Json({"DEF", "DEFGHIJ"}),
@@ -106,7 +106,7 @@ TEST_F(ServerStreamTest, ShowsNothingOfAStopStringAndLosesNothingWithoutOne) {
   }
 }
 
-// Proves E5.
+// Case E5.
 TEST_F(ServerStreamTest, SendsUsageInOneChunkWithoutChoicesOnlyWhenAskedFor) {
   StartReplying("abcdef<call>f {}</call>");
   for (const char* path : {kChatPath, kCompletionsPath}) {
@@ -136,7 +136,7 @@ TEST_F(ServerStreamTest, SendsUsageInOneChunkWithoutChoicesOnlyWhenAskedFor) {
   }
 }
 
-// Proves E1.
+// Case E1.
 TEST_F(ServerStreamTest, ReportsTheSameCachedTokensStreamedAndPlain) {
   StartReplying("ok");
   for (const char* path : {kChatPath, kCompletionsPath}) {

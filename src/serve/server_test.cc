@@ -75,7 +75,7 @@ TEST_F(ServerTest, AnswersSeveralPromptsWithSeveralChoicesInOrder) {
   EXPECT_EQ(json["usage"]["total_tokens"], 18);
 }
 
-// Proves L1 (plain answers).
+// Case L1 (plain answers).
 TEST_F(ServerTest, SaysWhyAReplyEnded) {
   StartReplying("abcdef");
   const auto finish = [&](const Json& fields) {
@@ -111,7 +111,7 @@ TEST_F(ServerTest, GivesOneLogprobPerToken) {
   EXPECT_EQ(text["choices"][0]["logprobs"]["text_offset"], Json({0, 1}));
 }
 
-// Proves E4.
+// Case E4. Proves O1.
 TEST_F(ServerTest, CountsThePromptTheSameColdWarmAndRestored) {
   StartReplying("ok");
   const auto ask = [&] { return Client().Post(kChatPath, Chat("the same prompt")); };
@@ -134,7 +134,7 @@ TEST_F(ServerTest, CountsThePromptTheSameColdWarmAndRestored) {
   EXPECT_EQ(restored.json()["timings"]["computed"], 1);
 }
 
-// Proves F5.
+// Case F5.
 TEST_F(ServerTest, AnswersGoodRequestsAfterEveryBadOne) {
   Start();
   const std::pair<const char*, const char*> bad[] = {
@@ -168,7 +168,7 @@ TEST_F(ServerTest, AnswersGoodRequestsAfterEveryBadOne) {
   }
 }
 
-// Proves L11 (a stream was asked for).
+// Case L11 (a stream was asked for).
 TEST_F(ServerTest, AnswersEmptyMessagesWithAJsonErrorAlsoWhenAStreamWasAskedFor) {
   Start();
   const HttpReply reply = Client().Post(kChatPath, std::string(R"({"messages":[],"stream":true})"));
@@ -179,7 +179,7 @@ TEST_F(ServerTest, AnswersEmptyMessagesWithAJsonErrorAlsoWhenAStreamWasAskedFor)
   EXPECT_TRUE(error.contains("code") && error.contains("type") && error.contains("message"));
 }
 
-// Proves K1.
+// Case K1.
 TEST_F(ServerTest, RefusesAnOverlongPromptBeforeAnyEvent) {
   FakeEngineOptions options;
   options.context_tokens = 64;
@@ -200,6 +200,7 @@ TEST_F(ServerTest, RefusesAnOverlongPromptBeforeAnyEvent) {
   EXPECT_EQ(clipped["usage"]["total_tokens"], 64);
 }
 
+// Proves B17.
 TEST_F(ServerTest, AnswersAFullQueueWith429) {
   FakeEngineOptions options;
   options.queue_max = 1;
