@@ -2,6 +2,7 @@
 
 #include <nlohmann/json.hpp>
 #include <string_view>
+#include <utility>
 
 namespace skippy {
 namespace {
@@ -35,9 +36,23 @@ Json Configured(const DiskConfiguration& disk) {
             {"minimum_free", ToString(disk.minimum_free_source)}}}};
 }
 
+// The cache says "word: what happened"; programs compare the word, people read the rest.
+std::pair<std::string_view, std::string_view> SplitReason(std::string_view reason) {
+  const std::size_t end = reason.find_first_not_of("abcdefghijklmnopqrstuvwxyz_");
+  if (end == std::string_view::npos) {
+    return {reason, {}};
+  }
+  if (!reason.substr(end).starts_with(": ")) {
+    return {{}, reason};
+  }
+  return {reason.substr(0, end), reason.substr(end + 2)};
+}
+
 Json Effective(const CacheStatus& cache) {
+  const auto [reason, detail] = SplitReason(cache.disk_reason);
   return {{"state", ToString(cache.disk_state)},
-          {"reason", TextOrNull(cache.disk_reason)},
+          {"reason", TextOrNull(reason)},
+          {"detail", TextOrNull(detail)},
           {"directory", TextOrNull(cache.directory)},
           {"budget_bytes", cache.disk.budget_bytes},
           {"minimum_free_bytes", cache.disk.minimum_free_bytes}};

@@ -1,0 +1,63 @@
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <iostream>
+#include <memory>
+
+#include "cli/command_line.h"
+#include "cli/kv_cache_commands.h"
+
+namespace skippy {
+namespace {
+
+void AddCommonFlags(CLI::App* command, KvCacheArguments* arguments) {
+  command->add_option("--endpoint", arguments->endpoints, "HOST[:PORT] to call; repeatable")
+      ->allow_extra_args(false)
+      ->type_name("ENDPOINT");
+  command->add_option("--port", arguments->port, "port on this machine (default: 3131)")
+      ->check(CLI::Range(1, 65535))
+      ->type_name("PORT");
+  command->add_flag("--json", arguments->json, "print the whole reply");
+}
+
+void AddRemovalFlags(CLI::App* command, KvCacheArguments* arguments) {
+  command->add_option("--model-identity", arguments->model_identity, "only this model's prefixes")
+      ->type_name("ID");
+  command->add_flag("--yes", arguments->yes, "do not ask");
+}
+
+int Run(const KvCacheArguments& arguments) {
+  const Console console{std::cin, std::cout, std::cerr, isatty(STDIN_FILENO) == 1};
+  return RunKvCache(arguments, console, CallEndpoint);
+}
+
+using Verb = KvCacheArguments::Verb;
+
+void AddVerb(CLI::App* parent, Verb verb, const char* name, const char* help, int* exit_status) {
+  const auto arguments = std::make_shared<KvCacheArguments>();
+  arguments->verb = verb;
+  CLI::App* command = parent->add_subcommand(name, help);
+  AddCommonFlags(command, arguments.get());
+  if (verb != Verb::kStatus) {
+    AddRemovalFlags(command, arguments.get());
+  }
+  if (verb == Verb::kPrune) {
+    command
+        ->add_option("--target", arguments->target,
+                     "evict down to SIZE (default: 85 % of the budget)")
+        ->type_name("SIZE");
+  }
+  command->callback([arguments, exit_status] { *exit_status = Run(*arguments); });
+}
+
+}  // namespace
+
+void AddKvCacheCommand(CLI::App& app, int* exit_status) {
+  CLI::App* parent = app.add_subcommand("kv-cache", "Look after the cache of a running server");
+  parent->require_subcommand(1);
+  AddVerb(parent, Verb::kStatus, "status", "What the cache holds and does", exit_status);
+  AddVerb(parent, Verb::kPrune, "prune", "Evict least recently used prefixes", exit_status);
+  AddVerb(parent, Verb::kClear, "clear", "Remove everything that is not in use", exit_status);
+}
+
+}  // namespace skippy

@@ -1,0 +1,151 @@
+#include "cli/serve_run.h"
+
+#include <csignal>
+#include <cstdlib>
+#include <memory>
+
+#include "base/log.h"
+#include "cli/command_line.h"
+#include "control/byte_size.h"
+#include "control/management.h"
+#include "serve/server.h"
+#include "skippy/cache.h"
+#include "skippy/env.h"
+
+namespace skippy {
+namespace {
+
+constexpr int kProgressStepPercent = 10;
+
+// Members end in reverse order: the listeners before the engine they call, the engine before the
+// cache it uses.
+class ServeLife {
+ public:
+  ServeLife(const ServeConfiguration& configuration, StopSignal* stop)
+      : configuration_(configuration), stop_(*stop) {}
+
+  Status Start() {
+    SKIPPY_ASSIGN_OR_RETURN(cache_, Cache::Open(configuration_.cache(), Env::Posix()));
+    LogDiskTier();
+    SKIPPY_RETURN_IF_ERROR(Listen());
+    return LoadModel();
+  }
+
+  Status Finish() {
+    LogInfo("stopping");
+    if (server_) {
+      server_->Stop();
+    }
+    if (engine_) {
+      engine_->Stop();
+    }
+    if (management_) {
+      management_->Stop();
+    }
+    return cache_ ? cache_->Close() : Status();
+  }
+
+ private:
+  // A tier that could not be opened was logged by the cache.
+  void LogDiskTier() {
+    const CacheStatus status = cache_->GetStatus();
+    if (status.disk_state != TierState::kOff && status.disk_state != TierState::kDegraded) {
+      LogInfo("disk tier {} in {}, budget {}", ToString(status.disk_state), status.directory,
+              FormatByteSize(status.disk.budget_bytes));
+    }
+  }
+
+  Status Listen() {
+    ServerOptions options;
+    options.http.host = configuration_.listen.host;
+    options.http.port = configuration_.listen.port;
+    options.http.api_keys = configuration_.listen.api_keys;
+    auto server = Server::Start(options);
+    if (!server) {
+      return server.error().WithContext("--host, --port");
+    }
+    server_ = std::move(*server);
+    LogInfo("listening on http://{}:{}", configuration_.listen.host, server_->port());
+    if (!configuration_.listen.host.starts_with("127.") &&
+        configuration_.listen.host != "localhost" && configuration_.listen.host != "::1" &&
+        configuration_.listen.api_keys.empty()) {
+      LogWarning("other machines can reach {} and no --api-key is set", configuration_.listen.host);
+    }
+    if (!configuration_.management.port) {
+      return {};
+    }
+    api_ = std::make_unique<ManagementApi>(cache_.get(), configuration_.disk);
+    SKIPPY_ASSIGN_OR_RETURN(management_,
+                            ManagementServer::Start(configuration_.management, api_.get()));
+    LogInfo("management API on http://{}:{}", configuration_.management.host, management_->port());
+    return {};
+  }
+
+  Status LoadModel() {
+    EngineOptions options = configuration_.engine;
+    options.load_progress = [this](float fraction) { OnProgress(fraction); };
+    SKIPPY_ASSIGN_OR_RETURN(engine_, OpenLlamaEngine(options, cache_.get(), Env::Posix()));
+    const ModelInfo info = engine_->Info();
+    LogInfo("model {} ({}, {}), context {} tokens, K {} V {} ({})", info.name, info.architecture,
+            info.family, info.context_tokens, info.cache_type_k, info.cache_type_v,
+            info.cache_type_source);
+    if (!info.cache_reason.empty()) {
+      LogWarning("this model is served without the cache: {}", info.cache_reason);
+    }
+    if (api_) {
+      api_->SetEngine(engine_.get());
+    }
+    server_->SetEngine(engine_.get());
+    LogInfo("ready");
+    return {};
+  }
+
+  // On this thread, inside OpenLlamaEngine, which cannot be interrupted: a stop that arrives while
+  // the weights are read ends the process from here, after everything that is open was closed.
+  void OnProgress(float fraction) {
+    server_->SetLoadProgress(fraction);
+    const int percent = static_cast<int>(fraction * 100);
+    if (percent >= logged_percent_ + kProgressStepPercent) {
+      logged_percent_ = percent - percent % kProgressStepPercent;
+      LogInfo("loading the model: {} %", logged_percent_);
+    }
+    if (stop_.IsRequested()) {
+      const Status closed = Finish();
+      if (!closed) {
+        LogError("{}", closed.error().text);
+      }
+      spdlog::default_logger()->flush();
+      std::_Exit(closed ? 0 : kExitFailed);
+    }
+  }
+
+  const ServeConfiguration& configuration_;
+  StopSignal& stop_;
+  int logged_percent_ = 0;
+  std::unique_ptr<Cache> cache_;
+  std::unique_ptr<Engine> engine_;
+  std::unique_ptr<ManagementApi> api_;
+  std::unique_ptr<ManagementServer> management_;
+  std::unique_ptr<Server> server_;
+};
+
+}  // namespace
+
+int RunServe(const ServeConfiguration& configuration, StopSignal* stop) {
+  // A client that hangs up is an error of one write, not the end of the process.
+  std::signal(SIGPIPE, SIG_IGN);
+  ServeLife life(configuration, stop);
+  const Status started = life.Start();
+  if (started) {
+    stop->Wait();
+  } else {
+    LogError("{}", started.error().text);
+  }
+  const Status finished = life.Finish();
+  if (!finished) {
+    LogError("{}", finished.error().text);
+  }
+  return started && finished ? 0 : kExitFailed;
+}
+
+}  // namespace skippy
