@@ -1,6 +1,6 @@
 // Every benchmark of `skippy bench NAME`: one row of a table, one function that runs it and returns
-// what it found. A benchmark lives in bench/<name>.cc, declares its run function here below and adds
-// its row in registry.cc.
+// what it found. A benchmark lives in bench/<name>.cc, declares its run function here below and
+// adds its row in registry.cc.
 #pragma once
 
 #include <map>

@@ -59,12 +59,18 @@ find_package(OpenMP)
 add_library(skippy_llama INTERFACE)
 target_include_directories(skippy_llama SYSTEM INTERFACE ${SKIPPY_LLAMA_PREFIX}/include/llama
   ${SKIPPY_LLAMA_PREFIX}/include/common ${SKIPPY_LLAMA_PREFIX}/include/vendor)
-foreach(lib llama-common llama-common-base cpp-httplib llama ggml ggml-rpc ggml-cuda ggml-cpu ggml-base)
+# Each needs those that follow it; said to CMake, so that it keeps their order whatever links them.
+set(skippy_llama_libs OpenSSL::SSL OpenSSL::Crypto Threads::Threads ${CMAKE_DL_LIBS})
+foreach(lib ggml-base ggml-cpu ggml-cuda ggml-rpc ggml llama cpp-httplib llama-common-base llama-common)
   if(EXISTS ${SKIPPY_LLAMA_PREFIX}/lib/lib${lib}.a)
-    target_link_libraries(skippy_llama INTERFACE ${SKIPPY_LLAMA_PREFIX}/lib/lib${lib}.a)
+    add_library(staged_${lib} STATIC IMPORTED GLOBAL)
+    set_target_properties(staged_${lib} PROPERTIES
+      IMPORTED_LOCATION ${SKIPPY_LLAMA_PREFIX}/lib/lib${lib}.a
+      INTERFACE_LINK_LIBRARIES "${skippy_llama_libs}")
+    list(PREPEND skippy_llama_libs staged_${lib})
   endif()
 endforeach()
-target_link_libraries(skippy_llama INTERFACE Threads::Threads ${CMAKE_DL_LIBS} OpenSSL::SSL OpenSSL::Crypto)
+target_link_libraries(skippy_llama INTERFACE ${skippy_llama_libs})
 if(OpenMP_CXX_FOUND)
   target_link_libraries(skippy_llama INTERFACE OpenMP::OpenMP_CXX)
 endif()
@@ -76,8 +82,8 @@ add_library(skippy_httplib INTERFACE)
 target_include_directories(skippy_httplib SYSTEM INTERFACE ${SKIPPY_LLAMA_PREFIX}/include/vendor
   ${SKIPPY_LLAMA_PREFIX}/include/vendor/cpp-httplib)
 target_compile_definitions(skippy_httplib INTERFACE CPPHTTPLIB_OPENSSL_SUPPORT)
-target_link_libraries(skippy_httplib INTERFACE ${SKIPPY_LLAMA_PREFIX}/lib/libcpp-httplib.a OpenSSL::SSL
-  OpenSSL::Crypto Threads::Threads)
+target_link_libraries(skippy_httplib INTERFACE staged_cpp-httplib OpenSSL::SSL OpenSSL::Crypto
+  Threads::Threads)
 
 if(SKIPPY_BUILD_TESTS)
   find_package(GTest REQUIRED)

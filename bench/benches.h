@@ -1,0 +1,14 @@
+// The run functions of all benchmarks; registry.cc has the table.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "bench/registry.h"
+
+namespace skippy::bench {
+
+Result<BenchReport> RunTtft(const std::vector<std::string>& arguments);
+Result<BenchReport> RunL3Overhead(const std::vector<std::string>& arguments);
+
+}  // namespace skippy::bench
