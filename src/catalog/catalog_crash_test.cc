@@ -15,7 +15,7 @@
 namespace skippy {
 namespace {
 
-const std::string kPath = "/root/catalog.db";
+const std::string kPath = "/store/catalog.db";
 constexpr std::uint64_t kWalLimitBytes = 64 * kKiB;
 
 template <class Digest>
@@ -72,7 +72,7 @@ std::set<std::uint64_t> ManifestsAfter(std::uint64_t batches) {
 
 std::unique_ptr<FaultEnv> MakeEnv() {
   auto env = std::make_unique<FaultEnv>();
-  env->CreateDirectories("/root");
+  env->CreateDirectories("/store");
   EXPECT_TRUE(env->SyncDirectory("/"));
   return env;
 }
