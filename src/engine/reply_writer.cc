@@ -26,6 +26,9 @@ std::string ReplyWriter::Piece(Token token) const {
   const bool special =
       std::binary_search(visible_control_tokens_.begin(), visible_control_tokens_.end(), token);
   const llama_vocab* vocab = llama_model_get_vocab(model_);
+  if (llama_vocab_type(vocab) == LLAMA_VOCAB_TYPE_NONE) {
+    return {};  // the library ends the process when asked for a piece
+  }
   std::string piece(64, '\0');
   std::int32_t count = llama_token_to_piece(vocab, token, piece.data(),
                                             static_cast<std::int32_t>(piece.size()), 0, special);
