@@ -84,6 +84,7 @@ struct RequestTimings {
   double queue_ms = 0;
   double lookup_ms = 0;
   double restore_ms = 0;
+  double import_ms = 0;  // part of restore_ms: the engine thread's copying
   double prefill_ms = 0;
   double decode_ms = 0;
   double engine_cpu_ms = 0;  // engine-thread CPU time attributed to this request alone

@@ -43,8 +43,11 @@ bool Restorer::Import(const MakeRoom& make_room) {
     LogDebug("restore: no cells for {} rows", segment.row_count);
     return false;
   }
+  const auto start = std::chrono::steady_clock::now();
   const Status imported =
       context_->ImportRows(lane_, restore_->bytes(), {segment.first_token, segment.row_count, end});
+  import_ms_ +=
+      std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
   if (!imported) {
     LogWarning("restore: {}", imported.error().text);
     return false;

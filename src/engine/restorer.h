@@ -35,6 +35,7 @@ class Restorer {
   TokenCount ram_tokens() const { return ram_tokens_; }
   TokenCount disk_tokens() const { return disk_tokens_; }
   std::uint64_t imported_bytes() const { return imported_bytes_; }
+  double import_ms() const { return import_ms_; }
 
  private:
   bool Import(const MakeRoom& make_room);
@@ -46,6 +47,7 @@ class Restorer {
   TokenCount ram_tokens_ = 0;
   TokenCount disk_tokens_ = 0;
   std::uint64_t imported_bytes_ = 0;
+  double import_ms_ = 0;
 };
 
 }  // namespace skippy

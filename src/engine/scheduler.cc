@@ -242,6 +242,7 @@ void Scheduler::EndRestore(Job* job, Restorer::Outcome outcome) {
             context_->lanes().Length(job->lane));
   }
   job->timings.restore_ms += MillisecondsSince(job->phase_start);
+  job->timings.import_ms += job->restorer->import_ms();
   if (!job->prompt_done) {
     job->timings.cached_l2_tokens = job->restorer->ram_tokens();
     job->timings.cached_l3_tokens = job->restorer->disk_tokens();

@@ -94,6 +94,7 @@ Json TimingsJson(const RequestTimings& t) {
               {"queue_ms", t.queue_ms},
               {"lookup_ms", t.lookup_ms},
               {"restore_ms", t.restore_ms},
+              {"import_ms", t.import_ms},
               {"prefill_ms", t.prefill_ms},
               {"decode_ms", t.decode_ms},
               {"engine_cpu_ms", t.engine_cpu_ms},
