@@ -180,7 +180,7 @@ TEST_F(CacheDiskTest, RefusesWritesBelowTheReserveUntilSpaceReturns) {  // Prove
   RecordDurably(path);
   fault_env_->SetFreeBytes(100 * kMiB);
   const auto refused = MakePath(11, 300);
-  RecordDurably(refused);
+  RecordInVain(refused);
   CacheStatus status = cache_->GetStatus();
   EXPECT_EQ(status.disk_state, TierState::kReadOnlyLowSpace);
   EXPECT_EQ(status.activity.last_refusal, RefusalReason::kReadOnlyLowSpace);
@@ -197,7 +197,7 @@ TEST_F(CacheDiskTest, ForgetsWhatCouldNotBeWritten) {  // Proves D57.
   const auto path = MakePath(12, 600);
   RecordDurably(std::span<const Token>(path.data(), 256));
   fault_env_->Inject({.kind = FileOpKind::kWrite, .path_contains = "/packs/"});
-  RecordDurably(path);
+  RecordInVain(path);
   CacheStatus status = cache_->GetStatus();
   EXPECT_EQ(status.disk_state, TierState::kDegraded);
   EXPECT_EQ(status.disk_reason.rfind("storage_error: ", 0), 0U) << status.disk_reason;
@@ -216,7 +216,7 @@ TEST_F(CacheDiskTest, ForgetsWhatTheCatalogRefused) {
   RecordDurably(path);
   fault_env_->Inject(
       {.kind = FileOpKind::kSync, .repeat = Fault::kForever, .path_contains = "catalog.db"});
-  RecordDurably(other);
+  RecordInVain(other);
   EXPECT_EQ(cache_->GetStatus().disk_state, TierState::kDegraded);
   EXPECT_EQ(Found(other), 0);
   ExpectRestores(path, 300);

@@ -181,6 +181,11 @@ class CacheFixture : public testing::Test {
     ASSERT_EQ(Record(*cache_, domain_, path), RefusalReason::kNone);
     ASSERT_TRUE(cache_->Flush());
   }
+  // The writer may refuse the first part before the second is handed over.
+  void RecordInVain(std::span<const Token> path) {
+    Record(*cache_, domain_, path);
+    ASSERT_TRUE(cache_->Flush());
+  }
   PrefixMatch Lookup(std::span<const Token> path) {
     return cache_->Lookup(domain_, path, static_cast<TokenCount>(path.size()),
                           ResumeRule::kAnyToken);

@@ -223,8 +223,11 @@ std::optional<ManifestId> Ledger::RemoveSubtree(std::span<const SegmentId> ids,
   }
   const Added added = AddManifest(root.parent, root.first_token);
   Manifest& manifest = manifests_.at(added.id);
-  if (last_use > 0)
-    SetLastUse(manifest, std::max(last_use, added.is_new ? 0 : manifest.row.last_use));
+  if (last_use == 0) {
+    TouchChain(root.parent, /*count_hit=*/false);  // only pins wanted it: in use now
+  } else if (added.is_new) {
+    SetLastUse(manifest, last_use);
+  }
   manifest.row.hits = std::max(manifest.row.hits, hits);
   return added.is_new ? std::optional(added.id) : std::nullopt;
 }

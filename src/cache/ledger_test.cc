@@ -132,6 +132,20 @@ TEST_F(LedgerTest, ShortensAPrefixWhoseEndIsLost) {
   ledger_.CheckInvariants();
 }
 
+TEST_F(LedgerTest, EvictsAShortenedPrefixOfARecordingBeforeItsAncestors) {
+  Add(1, 0);
+  Publish(1);
+  Add(2, 1);
+  Add(3, 2);
+  ledger_.Pin(Id(3));
+  LedgerRemovals removals;
+  const Ids lost = {Id(3)};
+  const auto shortened = ledger_.RemoveSubtree(lost, &removals);
+  ASSERT_TRUE(shortened && ledger_.MarkDurable(*shortened));
+  EXPECT_EQ(EvictOne(), Ids{Id(2)});
+  EXPECT_EQ(EvictOne(), Ids{Id(1)});
+}
+
 TEST_F(LedgerTest, RefusesAManifestThatDoesNotFitItsSegment) {
   Add(1, 0);
   ledger_.Pin(Id(1));

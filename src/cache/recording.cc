@@ -57,6 +57,8 @@ class RecordingImpl final : public Recording {
   void HoldTip(SegmentId tip) REQUIRES(shared_->mu);
   RefusalReason Insert(NewSegment segment, Place place) REQUIRES(shared_->mu);
   RefusalReason Refuse(RefusalReason reason) REQUIRES(shared_->mu);
+  // The path up to here could not be written: for the reason that was given then.
+  RefusalReason RefuseLost() REQUIRES(shared_->mu);
 
   const std::shared_ptr<SharedState> shared_;
   const DomainId domain_;
@@ -130,6 +132,11 @@ RefusalReason RecordingImpl::Refuse(RefusalReason reason) {
   return reason;
 }
 
+RefusalReason RecordingImpl::RefuseLost() {
+  const RefusalReason last = shared_->tables.activity.last_refusal;
+  return Refuse(last == RefusalReason::kNone ? RefusalReason::kStorageError : last);
+}
+
 RefusalReason RecordingImpl::Insert(NewSegment segment, Place place) {
   const RefusalReason refusal = shared_->Admits(place.byte_count);
   if (refusal != RefusalReason::kNone) return Refuse(refusal);
@@ -167,7 +174,7 @@ RefusalReason RecordingImpl::Append(std::span<const Token> path, const Run& run,
   place.end_hash = HashUpTo(head);
   MutexLock lock(shared_->mu);
   const PathMatch match = shared_->tables.index.FindRows(domain_, head);
-  if (match.tokens < run.first_token) return Refuse(RefusalReason::kStorageError);
+  if (match.tokens < run.first_token) return RefuseLost();
   if (match.tokens > run.first_token) {  // somebody else was first
     MoveTo(match);
     return RefusalReason::kNone;
@@ -201,7 +208,7 @@ RefusalReason RecordingImpl::AppendCheckpoint(std::span<const Token> path, Token
   MutexLock lock(shared_->mu);
   if (shared_->tables.index.FindCheckpoint(domain_, head)) return RefusalReason::kNone;
   const PathMatch match = shared_->tables.index.FindRows(domain_, head);
-  if (match.tokens != position) return Refuse(RefusalReason::kStorageError);
+  if (match.tokens != position) return RefuseLost();
   MoveTo(match);
   const SegmentId rows = held_;
   NewSegment segment{

@@ -1,6 +1,7 @@
 #include "cache/restore.h"
 
 #include <algorithm>
+#include <atomic>
 #include <utility>
 
 #include "base/check.h"
@@ -56,7 +57,7 @@ struct Piece {
 };
 
 // What the restoring thread and the reading threads share. A read that is under way when the
-// restore is dropped ends here; the lease lives until then.
+// restore is dropped ends here; lease and places are let go with the last such read, or at once.
 class RestoreJob : public std::enable_shared_from_this<RestoreJob> {
  public:
   RestoreJob(std::shared_ptr<SharedState> shared, const std::shared_ptr<ReadThreads>& threads,
@@ -64,7 +65,9 @@ class RestoreJob : public std::enable_shared_from_this<RestoreJob> {
       : shared_(std::move(shared)),
         threads_(threads),
         match_(std::move(match)),
-        wake_(std::move(wake)) {}
+        wake_(std::move(wake)) {
+    held_.lease = std::move(match_.lease);
+  }
 
   const PrefixMatch& match() const { return match_; }
 
@@ -84,15 +87,24 @@ class RestoreJob : public std::enable_shared_from_this<RestoreJob> {
   void Read(std::size_t index) EXCLUDES(mu_);
   void Fail(std::size_t index) EXCLUDES(mu_);
   bool ReadVerified(const MatchedSegment& segment, const Place& place, PooledBuffer& buffer);
-  void CountRead(std::uint64_t byte_count, bool first) EXCLUDES(mu_);
+  void CountRead(std::uint64_t byte_count);
   void Wake() EXCLUDES(wake_mu_);
+
+  // What must be destroyed without the lock.
+  struct Held {
+    std::shared_ptr<const void> lease;
+    std::vector<Piece> pieces;
+  };
+  Held LetGoIfIdle() REQUIRES(mu_);
 
   const std::shared_ptr<SharedState> shared_;
   const std::weak_ptr<ReadThreads> threads_;
-  const PrefixMatch match_;
+  PrefixMatch match_;  // constant after construction; without its lease
 
+  std::atomic<bool> counted_fill_{false};
   Mutex mu_;
-  std::vector<Piece> pieces_ GUARDED_BY(mu_);
+  Held held_ GUARDED_BY(mu_);
+  std::size_t reads_under_way_ GUARDED_BY(mu_) = 0;
   std::uint64_t bytes_read_ GUARDED_BY(mu_) = 0;
   bool cancelled_ GUARDED_BY(mu_) = false;
 
@@ -125,7 +137,7 @@ void RestoreJob::Prepare(std::span<const Token> path) {
     }
   }
   MutexLock lock(mu_);
-  pieces_ = std::move(pieces);
+  held_.pieces = std::move(pieces);
 }
 
 void RestoreJob::ReadAhead(std::size_t next) {
@@ -134,12 +146,13 @@ void RestoreJob::ReadAhead(std::size_t next) {
   {
     MutexLock lock(mu_);
     const auto window = static_cast<std::size_t>(shared_->options.read_ahead_segments);
-    const std::size_t end = std::min(pieces_.size(), next + window);
+    const std::size_t end = std::min(held_.pieces.size(), next + window);
     for (std::size_t i = next; i < end; ++i) {
-      Piece& piece = pieces_[i];
+      Piece& piece = held_.pieces[i];
       if (piece.state == PieceState::kFailed) break;
       if (piece.state != PieceState::kWaiting) continue;
       piece.state = PieceState::kReading;
+      ++reads_under_way_;
       to_read.push_back(i);
     }
   }
@@ -152,17 +165,22 @@ void RestoreJob::ReadAhead(std::size_t next) {
 
 void RestoreJob::Fail(std::size_t index) {
   MutexLock lock(mu_);
-  pieces_[index].state = PieceState::kFailed;
+  held_.pieces[index].state = PieceState::kFailed;
+  --reads_under_way_;
+}
+
+RestoreJob::Held RestoreJob::LetGoIfIdle() {
+  return cancelled_ && reads_under_way_ == 0 ? std::exchange(held_, {}) : Held{};
 }
 
 PieceState RestoreJob::StateOf(std::size_t index) {
   MutexLock lock(mu_);
-  return pieces_[index].state;
+  return held_.pieces[index].state;
 }
 
 std::span<const std::byte> RestoreJob::BytesOf(std::size_t index) {
   MutexLock lock(mu_);
-  Piece& piece = pieces_[index];
+  Piece& piece = held_.pieces[index];
   SKIPPY_CHECK(piece.state == PieceState::kReady, "bytes of a segment that is not ready");
   if (piece.buffer != nullptr) return piece.buffer->bytes();
   return piece.place.ram->bytes();
@@ -172,14 +190,16 @@ void RestoreJob::Drop(std::size_t index) {
   std::unique_ptr<PooledBuffer> buffer;
   Place place;
   MutexLock lock(mu_);
-  buffer = std::move(pieces_[index].buffer);
-  std::swap(place, pieces_[index].place);
+  buffer = std::move(held_.pieces[index].buffer);
+  std::swap(place, held_.pieces[index].place);
 }
 
 void RestoreJob::Cancel() {
+  Held let_go;
   {
     MutexLock lock(mu_);
     cancelled_ = true;
+    let_go = LetGoIfIdle();
   }
   MutexLock lock(wake_mu_);
   wake_ = nullptr;
@@ -191,25 +211,32 @@ std::uint64_t RestoreJob::bytes_read() {
 }
 
 void RestoreJob::Read(std::size_t index) {
+  Held let_go;
   Place place;
   {
     MutexLock lock(mu_);
-    if (cancelled_) return;
-    place = pieces_[index].place;
+    if (cancelled_) {
+      --reads_under_way_;
+      let_go = LetGoIfIdle();
+      return;
+    }
+    place = held_.pieces[index].place;
   }
   auto buffer = shared_->pool->Acquire(place.byte_count);
   const bool good = ReadVerified(match_.segments[index], place, *buffer);
-  bool first = false;
+  if (good) CountRead(place.byte_count);
+  place = {};
   {
     MutexLock lock(mu_);
-    pieces_[index].state = good ? PieceState::kReady : PieceState::kFailed;
+    Piece& piece = held_.pieces[index];
+    piece.state = good ? PieceState::kReady : PieceState::kFailed;
     if (good) {
-      first = bytes_read_ == 0;
-      bytes_read_ += place.byte_count;
-      if (!cancelled_) pieces_[index].buffer = std::move(buffer);
+      bytes_read_ += buffer->bytes().size();
+      piece.buffer = std::move(buffer);
     }
+    --reads_under_way_;
+    let_go = LetGoIfIdle();
   }
-  if (good) CountRead(place.byte_count, first);
   Wake();
 }
 
@@ -232,10 +259,11 @@ bool RestoreJob::ReadVerified(const MatchedSegment& segment, const Place& place,
   return false;
 }
 
-void RestoreJob::CountRead(std::uint64_t byte_count, bool first) {
+void RestoreJob::CountRead(std::uint64_t byte_count) {
+  const bool is_first = !counted_fill_.exchange(true);
   MutexLock lock(shared_->mu);
   shared_->tables.activity.bytes_read += byte_count;
-  if (first) ++shared_->tables.activity.fills;
+  if (is_first) ++shared_->tables.activity.fills;
 }
 
 void RestoreJob::Wake() {

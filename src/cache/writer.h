@@ -72,6 +72,7 @@ class Writer {
   bool CatalogIsFull();
   void WriteSegment(SegmentId id, std::vector<Written>* written);
   Result<ExtentList> Allocate(std::uint64_t byte_count);
+  std::uint64_t EvictInMemory(const EvictionGoal& goal) REQUIRES(shared_.mu);
   std::uint64_t EvictToLowWater(std::uint64_t needed_bytes);
   void Refuse(SegmentId id, const Refusal& refusal);
   void SetState(TierState state, const std::string& reason) REQUIRES(shared_.mu);
