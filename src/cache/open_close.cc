@@ -11,9 +11,6 @@ namespace skippy {
 namespace {
 
 constexpr std::uint32_t kOwnerOnly = 0700;
-constexpr char kLockName[] = "/.owner.lock";
-constexpr char kCatalogName[] = "/catalog.db";
-constexpr char kPacksName[] = "/packs";
 // One damaged catalog is kept for people to look at.
 constexpr char kDamagedName[] = "/catalog.db.corrupt-1";
 
@@ -65,7 +62,7 @@ Status RestrictToOwner(Env* env, const std::string& root) {
   SKIPPY_ASSIGN_OR_RETURN(const FileInfo info, env->Stat(root));
   if (info.mode == kOwnerOnly) return {};
   SKIPPY_ASSIGN_OR_RETURN(const std::vector<std::string> names, env->ListDirectory(root));
-  const bool is_ours = std::ranges::find(names, kLockName + 1) != names.end();
+  const bool is_ours = std::ranges::find(names, kOwnerLockName + 1) != names.end();
   if (!names.empty() && !is_ours) {
     return Unusable("directory is not empty, not a cache and not private: " + root);
   }
@@ -76,7 +73,7 @@ Status RestrictToOwner(Env* env, const std::string& root) {
 }
 
 Status RefuseLinksInside(Env* env, const std::string& root) {
-  for (const char* name : {kLockName, kCatalogName, kPacksName}) {
+  for (const char* name : {kOwnerLockName, kCatalogFileName, kPacksFolderName}) {
     const Result<FileInfo> info = env->Stat(root + name);
     if (info && info->kind == FileKind::kSymlink) {
       return Unusable("symbolic link inside the disk directory: " + root + name);
@@ -91,16 +88,16 @@ std::uint64_t AllocatedBytes(Env* env, const std::string& path) {
 }
 
 std::uint64_t CatalogFileBytes(Env* env, const std::string& root) {
-  return AllocatedBytes(env, root + kCatalogName) +
-         AllocatedBytes(env, root + kCatalogName + "-wal");
+  return AllocatedBytes(env, root + kCatalogFileName) +
+         AllocatedBytes(env, root + kCatalogFileName + "-wal");
 }
 
 Result<std::uint64_t> ManagedBytes(Env* env, const std::string& root) {
   std::uint64_t total = CatalogFileBytes(env, root) + AllocatedBytes(env, root + kDamagedName);
-  const auto names = env->ListDirectory(root + kPacksName);
+  const auto names = env->ListDirectory(root + kPacksFolderName);
   if (!names) return names.error();
   for (const std::string& name : *names) {
-    total += AllocatedBytes(env, root + kPacksName + "/" + name);
+    total += AllocatedBytes(env, root + kPacksFolderName + "/" + name);
   }
   return total;
 }
@@ -126,24 +123,10 @@ Result<BudgetPlan> PlanFor(const SharedState& shared, const std::string& root,
   return plan;
 }
 
-// Out of the way, so that a new catalog can begin; kept once for people, when it is small.
-Status PutAsideCatalog(Env* env, const std::string& root, std::uint64_t keep_bytes) {
-  const std::string catalog = root + kCatalogName;
-  for (const char* suffix : {"-wal", "-shm"}) {
-    if (!env->Stat(catalog + suffix)) continue;
-    SKIPPY_RETURN_IF_ERROR(env->RemoveFile(catalog + suffix));
-  }
-  const bool keep =
-      AllocatedBytes(env, catalog) <= keep_bytes && !env->Stat(root + kDamagedName).has_value();
-  SKIPPY_RETURN_IF_ERROR(keep ? env->Rename(catalog, root + kDamagedName)
-                              : env->RemoveFile(catalog));
-  return env->SyncDirectory(root);
-}
-
 Status OpenCatalog(SharedState& shared, const std::string& root, const BudgetPlan& plan,
                    LoadedCatalog* loaded) {
   SKIPPY_ASSIGN_OR_RETURN(shared.disk.catalog,
-                          Catalog::Open(shared.env, {.path = root + kCatalogName,
+                          Catalog::Open(shared.env, {.path = root + kCatalogFileName,
                                                      .wal_limit_bytes = plan.wal_limit_bytes}));
   SKIPPY_ASSIGN_OR_RETURN(*loaded, LoadCatalog(*shared.disk.catalog));
   return {};
@@ -170,7 +153,7 @@ Status OpenStores(SharedState& shared, const std::string& root, BudgetPlan plan)
   SKIPPY_ASSIGN_OR_RETURN(plan, PlanFor(shared, root, plan.budget_bytes));
   SKIPPY_ASSIGN_OR_RETURN(
       shared.disk.packs,
-      PackStore::Open(shared.env, {.directory = root + kPacksName,
+      PackStore::Open(shared.env, {.directory = root + kPacksFolderName,
                                    .pack_bytes = plan.pack_bytes,
                                    .capacity_bytes = plan.pack_capacity_bytes,
                                    .minimum_free_bytes = shared.options.disk.minimum_free_bytes,
@@ -195,16 +178,16 @@ Status OpenRoot(SharedState& shared) {
   Env* env = shared.env;
   SKIPPY_ASSIGN_OR_RETURN(const std::string root, PrepareRoot(env, shared.options.disk.directory));
   SKIPPY_RETURN_IF_ERROR(RefuseLinksInside(env, root));
-  auto lock = env->LockFile(root + kLockName);
+  auto lock = env->LockFile(root + kOwnerLockName);
   if (!lock) {
     if (lock.error().code == ErrorCode::kBusy) return Unusable("owned by another process");
     return lock.error();
   }
   shared.disk.root = root;
   shared.disk.lock = std::move(*lock);
-  const Status made = env->CreateDirectory(root + kPacksName);
+  const Status made = env->CreateDirectory(root + kPacksFolderName);
   if (!made && made.error().code != ErrorCode::kAlreadyExists) return made;
-  SKIPPY_RETURN_IF_ERROR(env->SetMode(root + kPacksName, kOwnerOnly));
+  SKIPPY_RETURN_IF_ERROR(env->SetMode(root + kPacksFolderName, kOwnerOnly));
   SKIPPY_ASSIGN_OR_RETURN(const std::uint64_t budget_bytes, ResolveBudget(shared, root));
   SKIPPY_ASSIGN_OR_RETURN(const BudgetPlan plan, PlanFor(shared, root, budget_bytes));
   return OpenStores(shared, root, plan);
@@ -226,6 +209,19 @@ Result<std::string> PrepareRoot(Env* env, const std::string& directory) {
   if (kind == FilesystemKind::kNetwork) return Unusable("on a network file system: " + root);
   SKIPPY_RETURN_IF_ERROR(RestrictToOwner(env, root));
   return root;
+}
+
+Status PutAsideCatalog(Env* env, const std::string& root, std::uint64_t keep_bytes) {
+  const std::string catalog = root + kCatalogFileName;
+  for (const char* suffix : {"-wal", "-shm"}) {
+    if (!env->Stat(catalog + suffix)) continue;
+    SKIPPY_RETURN_IF_ERROR(env->RemoveFile(catalog + suffix));
+  }
+  const bool keep =
+      AllocatedBytes(env, catalog) <= keep_bytes && !env->Stat(root + kDamagedName).has_value();
+  SKIPPY_RETURN_IF_ERROR(keep ? env->Rename(catalog, root + kDamagedName)
+                              : env->RemoveFile(catalog));
+  return env->SyncDirectory(root);
 }
 
 Status OpenDiskTier(SharedState& shared) {
