@@ -47,8 +47,8 @@ FileKind KindOf(mode_t mode) {
   return S_ISLNK(mode) ? FileKind::kSymlink : FileKind::kOther;
 }
 
-// flock(2) belongs to the open file description: a second open of the same file in this process
-// conflicts, and O_CLOEXEC keeps programs that we start from holding it.
+// Both kinds of lock belong to the open file description: a second open of the same file in this
+// process conflicts, and O_CLOEXEC keeps programs that we start from holding them.
 class PosixFileLock final : public FileLock {
  public:
   explicit PosixFileLock(UniqueFd fd) : fd_(std::move(fd)) {}
@@ -56,6 +56,18 @@ class PosixFileLock final : public FileLock {
  private:
   UniqueFd fd_;
 };
+
+// The lock that programs see which know record locks only, such as a database shell.
+Status LockAllRecords(int fd, const std::string& path) {
+  struct flock whole {};
+  whole.l_type = F_WRLCK;
+  whole.l_whence = SEEK_SET;
+  if (::fcntl(fd, F_OFD_SETLK, &whole) != 0) {
+    // Held by somebody is EAGAIN or EACCES.
+    return OsError("lock", path, errno == EACCES ? EWOULDBLOCK : errno);
+  }
+  return {};
+}
 
 bool IsSameFile(int fd, const std::string& path) {
   struct stat by_fd {};
@@ -229,6 +241,7 @@ Result<std::unique_ptr<FileLock>> PosixEnv::LockFile(const std::string& path) {
     if (::flock(fd.get(), LOCK_EX | LOCK_NB) != 0) {
       return OsError("lock", path, errno);
     }
+    SKIPPY_RETURN_IF_ERROR(LockAllRecords(fd.get(), path));
     // Somebody may have removed or replaced the file in between: that lock would protect nothing.
     if (IsSameFile(fd.get(), path)) {
       return std::unique_ptr<FileLock>(std::make_unique<PosixFileLock>(std::move(fd)));

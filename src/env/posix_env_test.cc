@@ -2,14 +2,18 @@
 // the umask, no links followed, exclusive locks, kinds of errors. Method: a private directory.
 #include "env/posix_env.h"
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <cstring>
 #include <filesystem>
 #include <string>
+
+#include "base/unique_fd.h"
 
 namespace skippy {
 namespace {
@@ -78,6 +82,23 @@ TEST_F(PosixEnvTest, CreatesPrivateFilesAndDirectoriesWhateverTheUmask) {
 }
 
 // Proves D3.
+// A database shell takes record locks only; they must meet ours.
+TEST_F(PosixEnvTest, LockAlsoStopsProgramsThatTakeRecordLocks) {
+  auto ours = env_->LockFile(PathOf("lock"));
+  ASSERT_TRUE(ours) << ours.error().text;
+  const UniqueFd other(::open(PathOf("lock").c_str(), O_RDWR | O_CLOEXEC));
+  struct flock wanted {};
+  wanted.l_type = F_RDLCK;
+  wanted.l_whence = SEEK_SET;
+  wanted.l_start = 0x40000000;  // where SQLite locks
+  wanted.l_len = 1;
+  EXPECT_EQ(::fcntl(other.get(), F_SETLK, &wanted), -1);
+  EXPECT_TRUE(errno == EAGAIN || errno == EACCES);
+  ours->reset();
+  EXPECT_EQ(::fcntl(other.get(), F_SETLK, &wanted), 0);
+  EXPECT_EQ(env_->LockFile(PathOf("lock")).error().code, ErrorCode::kBusy);
+}
+
 TEST_F(PosixEnvTest, SecondLockIsBusyAlsoInTheSameProcess) {
   auto first = env_->LockFile(PathOf("lock"));
   ASSERT_TRUE(first) << first.error().text;

@@ -130,6 +130,32 @@ std::optional<ExtentList> ExtentMap::Allocate(std::uint64_t block_count) {
   return out;
 }
 
+Extent ExtentMap::TakeSome(std::uint64_t block_count) {
+  SKIPPY_CHECK(block_count > 0 && !by_size_.empty(), "nothing to take");
+  const Sized largest = *by_size_.rbegin();
+  return TakeFrom(largest, static_cast<std::uint32_t>(
+                               std::min<std::uint64_t>(block_count, largest.block_count)));
+}
+
+Extent ExtentMap::TakeLast(std::uint64_t block_count) {
+  SKIPPY_CHECK(block_count > 0 && !by_place_.empty(), "nothing to take");
+  const auto& [place, count] = *by_place_.rbegin();
+  const std::uint64_t end = std::uint64_t{place.first_block} + count;
+  const Extent taken = RangeOf(place.pack, end - std::min<std::uint64_t>(block_count, count), end);
+  SKIPPY_CHECK(Take(taken), Describe(taken));
+  return taken;
+}
+
+std::vector<Extent> ExtentMap::TakeAllOf(PackId pack) {
+  std::vector<Extent> out;
+  for (auto it = by_place_.lower_bound(Place{pack, 0});
+       it != by_place_.end() && it->first.pack == pack; ++it) {
+    out.push_back(Extent{pack, it->first.first_block, it->second});
+  }
+  for (const Extent& extent : out) Erase(extent);
+  return out;
+}
+
 std::vector<Extent> ExtentMap::PartsMissing(const Extent& extent) const {
   std::vector<Extent> out;
   std::uint64_t at = extent.first_block;

@@ -24,6 +24,12 @@ class ExtentMap {
   // Takes `block_count` blocks out: the smallest range that holds them all, lowest first; failing
   // that as few ranges as possible. nullopt, and nothing changes, when there are not enough.
   std::optional<ExtentList> Allocate(std::uint64_t block_count);
+  // Takes at most `block_count` blocks out, in one range: of the largest one, or of the last one of
+  // the last pack. The map must not be empty.
+  Extent TakeSome(std::uint64_t block_count);
+  Extent TakeLast(std::uint64_t block_count);
+  // Takes out all ranges of a pack.
+  std::vector<Extent> TakeAllOf(PackId pack);
   // The parts of `extent` that are not in the map, ascending.
   std::vector<Extent> PartsMissing(const Extent& extent) const;
 

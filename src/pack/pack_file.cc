@@ -194,6 +194,16 @@ Status PackFile::Read(std::uint32_t first_block, std::span<std::byte> out) const
 
 Status PackFile::Sync() { return file_->Sync(); }
 
+Status PackFile::Punch(std::uint32_t first_block, std::uint32_t block_count) {
+  return file_->PunchHole(first_block * kBlockBytes, block_count * kBlockBytes);
+}
+
+Status PackFile::Back(std::uint32_t first_block, std::uint32_t block_count) {
+  const Status backed = file_->Allocate(first_block * kBlockBytes, block_count * kBlockBytes);
+  if (!backed && backed.error().code == ErrorCode::kUnsupported) return {};
+  return backed;
+}
+
 Result<std::uint64_t> PackFile::UnbackedBytes() const {
   SKIPPY_ASSIGN_OR_RETURN(const std::uint64_t backed_bytes, file_->AllocatedBytes());
   return header_.pack_bytes - std::min(header_.pack_bytes, backed_bytes);

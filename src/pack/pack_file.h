@@ -36,6 +36,11 @@ class PackFile {
   Status Read(std::uint32_t first_block, std::span<std::byte> out) const;
   Status Sync();
 
+  // Gives the space of blocks back to the file system, or takes it again; nothing needs what they
+  // hold. Where space cannot be promised, taking it does nothing.
+  Status Punch(std::uint32_t first_block, std::uint32_t block_count);
+  Status Back(std::uint32_t first_block, std::uint32_t block_count);
+
   // Bytes of the pack for which the file system holds no blocks yet: it may still ask for them.
   Result<std::uint64_t> UnbackedBytes() const;
 

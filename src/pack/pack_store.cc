@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <utility>
 
 #include "base/check.h"
 #include "base/log.h"
@@ -13,6 +14,9 @@ namespace {
 std::uint64_t BlocksFor(std::uint64_t byte_count) {
   return byte_count / kBlockBytes + (byte_count % kBlockBytes != 0 ? 1 : 0);
 }
+
+// Of holes that are filled at a time: many objects, few calls.
+constexpr std::uint64_t kFillBlocks = 1024;
 
 Error TooFull(std::uint64_t byte_count, std::uint64_t capacity_bytes) {
   return MakeError(ErrorCode::kResourceExhausted, "no room for " + std::to_string(byte_count) +
@@ -76,7 +80,14 @@ Status PackStoreImpl::LoadPack(PackId pack, const std::string& name) {
     }
     return std::move(file).error();
   }
+  SKIPPY_ASSIGN_OR_RETURN(const std::uint64_t unbacked_bytes, (*file)->UnbackedBytes());
+  SKIPPY_ASSIGN_OR_RETURN(const FilesystemKind filesystem,
+                          place_.env->Filesystem(place_.directory));
   MutexLock lock(mu_);
+  // Where nothing is allocated ahead, what is missing was never written: no hole of ours.
+  if (unbacked_bytes >= kBlockBytes && filesystem != FilesystemKind::kCopyOnWrite) {
+    sparse_.insert(pack);
+  }
   packs_.emplace(pack, *file);
   free_.Add((*file)->Payload());
   payload_blocks_ += (*file)->Payload().block_count;
@@ -107,22 +118,44 @@ bool PackStoreImpl::MarkUsed(const ExtentList& extents) {
   return true;
 }
 
+// Which blocks of a sparse pack have no space behind them is not known: after this none of the free
+// ones has.
 std::uint64_t PackStoreImpl::FinishRecovery() {
+  std::vector<std::pair<PackPtr, Extent>> doubtful;
+  {
+    MutexLock lock(mu_);
+    for (const PackId id : std::exchange(sparse_, {})) {
+      for (const Extent& extent : free_.TakeAllOf(id)) doubtful.emplace_back(packs_.at(id), extent);
+    }
+  }
+  for (const auto& [pack, extent] : doubtful) {
+    const Status punched = pack->Punch(extent.first_block, extent.block_count);
+    MutexLock lock(mu_);
+    (punched ? holes_ : free_).Add(extent);
+  }
   MutexLock lock(mu_);
   recovering_ = false;
-  return free_.block_count() * kBlockBytes;
+  return (free_.block_count() + holes_.block_count()) * kBlockBytes;
 }
 
 // ---- room ---------------------------------------------------------------------------------------
 
-std::uint64_t PackStoreImpl::NewPacksAllowed() const {
-  const std::uint64_t taken_bytes = pack_file_bytes_ + foreign_bytes_;
-  return taken_bytes >= capacity_bytes_ ? 0 : (capacity_bytes_ - taken_bytes) / pack_bytes_;
+std::uint64_t PackStoreImpl::NewPacksAllowed() const { return RoomLeft().new_packs; }
+
+PackStoreImpl::Room PackStoreImpl::RoomLeft() const {
+  const std::uint64_t taken_bytes = TakenBytes();
+  const std::uint64_t left_bytes =
+      capacity_bytes_ > taken_bytes ? capacity_bytes_ - taken_bytes : 0;
+  Room room;
+  room.hole_blocks = std::min(holes_.block_count(), left_bytes / kBlockBytes);
+  room.new_packs = (left_bytes - room.hole_blocks * kBlockBytes) / pack_bytes_;
+  return room;
 }
 
 Result<ExtentList> PackStoreImpl::Allocate(std::uint64_t byte_count) {
   const std::uint64_t wanted_blocks = BlocksFor(byte_count);
   for (;;) {
+    std::uint64_t fill_blocks = 0;
     {
       MutexLock lock(mu_);
       if (recovering_) {
@@ -135,29 +168,38 @@ Result<ExtentList> PackStoreImpl::Allocate(std::uint64_t byte_count) {
         return std::move(*extents);
       }
       const std::uint64_t missing_blocks = wanted_blocks - free_.block_count();
-      const std::uint64_t packs_needed =
-          missing_blocks / blocks_per_new_pack_ + (missing_blocks % blocks_per_new_pack_ != 0);
-      if (packs_needed > NewPacksAllowed()) {
+      const Room room = RoomLeft();
+      const std::uint64_t beyond = missing_blocks - std::min(missing_blocks, room.hole_blocks);
+      if ((beyond + blocks_per_new_pack_ - 1) / blocks_per_new_pack_ > room.new_packs) {
         return TooFull(byte_count, capacity_bytes_);
       }
+      fill_blocks = std::min(room.hole_blocks, std::max(missing_blocks, kFillBlocks));
     }
-    SKIPPY_RETURN_IF_ERROR(AddPack());
+    SKIPPY_RETURN_IF_ERROR(fill_blocks > 0 ? FillHoles(fill_blocks) : AddPack());
   }
 }
 
 // Space that existing packs may still ask for is as good as taken.
-Status PackStoreImpl::CheckFreeSpace(const std::vector<PackPtr>& packs,
-                                     std::uint64_t minimum_free_bytes) {
-  std::uint64_t promised_bytes = pack_bytes_;
-  for (const PackPtr& pack : packs) {
+Status PackStoreImpl::CheckFreeSpace(std::uint64_t wanted_bytes) {
+  std::vector<std::pair<PackPtr, std::uint64_t>> packs;  // with the bytes of their holes
+  std::uint64_t minimum_free_bytes = 0;
+  {
+    MutexLock lock(mu_);
+    for (const auto& [id, pack] : packs_) {
+      packs.emplace_back(pack, holes_.BlocksOf(id) * kBlockBytes);
+    }
+    minimum_free_bytes = minimum_free_bytes_;
+  }
+  std::uint64_t promised_bytes = wanted_bytes;
+  for (const auto& [pack, hole_bytes] : packs) {
     SKIPPY_ASSIGN_OR_RETURN(const std::uint64_t unbacked_bytes, pack->UnbackedBytes());
-    promised_bytes += unbacked_bytes;
+    promised_bytes += unbacked_bytes - std::min(unbacked_bytes, hole_bytes);
   }
   SKIPPY_ASSIGN_OR_RETURN(const SpaceInfo space, place_.env->Space(place_.directory));
   if (space.available_bytes < promised_bytes ||
       space.available_bytes - promised_bytes < minimum_free_bytes) {
     return MakeError(ErrorCode::kNoSpace,
-                     "a new pack would leave less than " + std::to_string(minimum_free_bytes) +
+                     "more for packs would leave less than " + std::to_string(minimum_free_bytes) +
                          " bytes free: " + std::to_string(space.available_bytes) +
                          " bytes are available, " + std::to_string(promised_bytes) +
                          " bytes would be taken");
@@ -168,9 +210,7 @@ Status PackStoreImpl::CheckFreeSpace(const std::vector<PackPtr>& packs,
 // Makes one pack and frees its blocks, or waits for the thread that does. The capacity is charged
 // before the first byte exists.
 Status PackStoreImpl::AddPack() {
-  std::vector<PackPtr> packs;
   PackHeader header;
-  std::uint64_t minimum_free_bytes = 0;
   {
     MutexLock lock(mu_);
     if (creating_ || NewPacksAllowed() == 0) {
@@ -180,15 +220,11 @@ Status PackStoreImpl::AddPack() {
       return MakeError(ErrorCode::kResourceExhausted, "all pack ids are used up");
     }
     header = PackHeader{PackId{static_cast<std::uint32_t>(next_pack_++)}, pack_bytes_};
-    for (const auto& [id, pack] : packs_) {
-      packs.push_back(pack);
-    }
-    minimum_free_bytes = minimum_free_bytes_;
     creating_ = true;
     pack_file_bytes_ += pack_bytes_;
   }
   Result<PackPtr> made = MakeError(ErrorCode::kInternal, "no pack was made");
-  const Status space = CheckFreeSpace(packs, minimum_free_bytes);
+  const Status space = CheckFreeSpace(pack_bytes_);
   if (space) {
     made = PackFile::Create(place_, header);
   } else {
@@ -207,10 +243,60 @@ Status PackStoreImpl::AddPack() {
   return {};
 }
 
+// As AddPack, with space that was given back before. Taking blocks out of holes_ charges them.
+Status PackStoreImpl::FillHoles(std::uint64_t block_count) {
+  Extent extent;
+  PackPtr pack;
+  {
+    MutexLock lock(mu_);
+    const std::uint64_t allowed_blocks = std::min(block_count, RoomLeft().hole_blocks);
+    if (creating_ || allowed_blocks == 0) {
+      return {};  // things changed since the caller looked; it looks again
+    }
+    extent = holes_.TakeSome(allowed_blocks);
+    pack = packs_.at(extent.pack);
+    creating_ = true;
+  }
+  Status backed = CheckFreeSpace(0);
+  if (backed) {
+    backed = pack->Back(extent.first_block, extent.block_count);
+  }
+  MutexLock lock(mu_);
+  creating_ = false;
+  io_done_.NotifyAll();
+  (backed ? free_ : holes_).Add(extent);
+  return backed;
+}
+
+Result<std::uint64_t> PackStoreImpl::TrimFreeBlocks(std::uint64_t target_bytes) {
+  std::uint64_t given_back_bytes = 0;
+  for (;;) {
+    Extent extent;
+    PackPtr pack;
+    {
+      MutexLock lock(mu_);
+      const std::uint64_t taken_bytes = TakenBytes();
+      if (recovering_ || taken_bytes <= target_bytes || free_.block_count() == 0) {
+        return given_back_bytes;
+      }
+      extent = free_.TakeLast(BlocksFor(taken_bytes - target_bytes));
+      pack = packs_.at(extent.pack);
+    }
+    const Status punched = pack->Punch(extent.first_block, extent.block_count);
+    MutexLock lock(mu_);
+    (punched ? holes_ : free_).Add(extent);
+    if (!punched) {
+      return punched.error();
+    }
+    given_back_bytes += extent.block_count * kBlockBytes;
+  }
+}
+
 std::uint64_t PackStoreImpl::AvailableBytes() const {
   MutexLock lock(mu_);
-  const std::uint64_t free_blocks = recovering_ ? 0 : free_.block_count();
-  return (free_blocks + NewPacksAllowed() * blocks_per_new_pack_) * kBlockBytes;
+  const Room room = RoomLeft();
+  const std::uint64_t free_blocks = recovering_ ? 0 : free_.block_count() + room.hole_blocks;
+  return (free_blocks + room.new_packs * blocks_per_new_pack_) * kBlockBytes;
 }
 
 void PackStoreImpl::Free(const ExtentList& extents) {
@@ -231,48 +317,59 @@ void PackStoreImpl::Quarantine(const ExtentList& extents) {
   }
 }
 
-std::vector<PackStoreImpl::PackPtr> PackStoreImpl::EmptyPacks(std::uint64_t target_bytes) {
-  std::vector<PackPtr> out;
-  std::uint64_t left_bytes = pack_file_bytes_ + foreign_bytes_;
+std::vector<PackStoreImpl::EmptyPack> PackStoreImpl::TakeEmptyPacks(std::uint64_t target_bytes) {
+  std::vector<EmptyPack> out;
+  std::uint64_t left_bytes = TakenBytes();
   for (auto it = packs_.rbegin(); it != packs_.rend() && left_bytes > target_bytes; ++it) {
-    if (free_.BlocksOf(it->first) == it->second->Payload().block_count) {
-      out.push_back(it->second);
-      left_bytes -= it->second->pack_bytes();
+    const std::uint64_t hole_blocks = holes_.BlocksOf(it->first);
+    if (free_.BlocksOf(it->first) + hole_blocks == it->second->Payload().block_count) {
+      out.push_back({.pack = it->second});
+      left_bytes -= it->second->pack_bytes() - hole_blocks * kBlockBytes;
     }
   }
-  for (const PackPtr& pack : out) {
-    SKIPPY_CHECK(free_.Take(pack->Payload()), PackFileName(pack->id()));
-    payload_blocks_ -= pack->Payload().block_count;
-    packs_.erase(pack->id());
-    dirty_.erase(pack->id());
+  for (EmptyPack& empty : out) {
+    const PackId id = empty.pack->id();
+    empty.hole_bytes = holes_.BlocksOf(id) * kBlockBytes;
+    pack_file_bytes_ -= empty.hole_bytes;
+    empty.free = free_.TakeAllOf(id);
+    empty.holes = holes_.TakeAllOf(id);
+    payload_blocks_ -= empty.pack->Payload().block_count;
+    packs_.erase(id);
+    dirty_.erase(id);
   }
   return out;
 }
 
+void PackStoreImpl::PutBack(const EmptyPack& empty) {
+  packs_.emplace(empty.pack->id(), empty.pack);
+  for (const Extent& extent : empty.free) free_.Add(extent);
+  for (const Extent& extent : empty.holes) holes_.Add(extent);
+  pack_file_bytes_ += empty.hole_bytes;
+  payload_blocks_ += empty.pack->Payload().block_count;
+}
+
 // The bytes stay charged until the file is gone.
 Result<std::uint64_t> PackStoreImpl::DeleteEmptyPacks(std::uint64_t target_bytes) {
-  std::vector<PackPtr> doomed;
+  std::vector<EmptyPack> doomed;
   {
     MutexLock lock(mu_);
     if (!recovering_) {
-      doomed = EmptyPacks(target_bytes);
+      doomed = TakeEmptyPacks(target_bytes);
     }
   }
   std::uint64_t freed_bytes = 0;
   Status outcome;
-  for (const PackPtr& pack : doomed) {
+  for (const EmptyPack& empty : doomed) {
     const Status removed =
-        place_.env->RemoveFile(place_.directory + "/" + PackFileName(pack->id()));
+        place_.env->RemoveFile(place_.directory + "/" + PackFileName(empty.pack->id()));
     MutexLock lock(mu_);
-    if (removed) {
-      pack_file_bytes_ -= pack->pack_bytes();
-      freed_bytes += pack->pack_bytes();
+    if (!removed) {
+      outcome = removed;
+      PutBack(empty);
       continue;
     }
-    outcome = removed;
-    packs_.emplace(pack->id(), pack);
-    free_.Add(pack->Payload());
-    payload_blocks_ += pack->Payload().block_count;
+    pack_file_bytes_ -= empty.pack->pack_bytes() - empty.hole_bytes;
+    freed_bytes += empty.pack->pack_bytes() - empty.hole_bytes;
   }
   if (freed_bytes > 0) {
     SKIPPY_RETURN_IF_ERROR(place_.env->SyncDirectory(place_.directory));
@@ -293,8 +390,9 @@ PackUsage PackStoreImpl::Usage() const {
   MutexLock lock(mu_);
   PackUsage usage;
   usage.capacity_bytes = capacity_bytes_;
-  usage.physical_bytes = pack_file_bytes_ + foreign_bytes_;
-  usage.live_bytes = (payload_blocks_ - (recovering_ ? 0 : free_.block_count())) * kBlockBytes;
+  usage.physical_bytes = TakenBytes();
+  const std::uint64_t free_blocks = recovering_ ? 0 : free_.block_count() + holes_.block_count();
+  usage.live_bytes = (payload_blocks_ - free_blocks) * kBlockBytes;
   usage.quarantined_bytes = quarantined_.block_count() * kBlockBytes;
   usage.pack_count = packs_.size();
   return usage;

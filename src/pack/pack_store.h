@@ -33,17 +33,18 @@ struct Extent {
 using ExtentList = std::vector<Extent>;
 
 struct PackStoreOptions {
-  std::string directory;               // exists, 0700, owned by the caller
-  std::uint64_t pack_bytes = 0;        // of new packs; a multiple of kBlockBytes, >= 64 KiB
-  std::uint64_t capacity_bytes = 0;    // sum of all pack files never passes this
+  std::string directory;                 // exists, 0700, owned by the caller
+  std::uint64_t pack_bytes = 0;          // of new packs; a multiple of kBlockBytes, >= 64 KiB
+  std::uint64_t capacity_bytes = 0;      // sum of all pack files never passes this
   std::uint64_t minimum_free_bytes = 0;  // free space of the file system never taken below this
   bool direct_io = true;
 };
 
 struct PackUsage {
   std::uint64_t capacity_bytes = 0;
-  std::uint64_t physical_bytes = 0;     // all files of the directory, foreign ones included
-  std::uint64_t live_bytes = 0;         // allocated extents, quarantined ones included
+  // All files of the directory, foreign ones included, without the holes in packs.
+  std::uint64_t physical_bytes = 0;
+  std::uint64_t live_bytes = 0;  // allocated extents, quarantined ones included
   std::uint64_t quarantined_bytes = 0;
   std::uint64_t pack_count = 0;
 };
@@ -90,6 +91,11 @@ class PackStore {
   // Deletes packs without a live block, newest first, until physical bytes <= target.
   // Returns the bytes freed.
   virtual Result<std::uint64_t> DeleteEmptyPacks(std::uint64_t target_bytes) = 0;
+
+  // Gives free blocks of packs back to the file system, those of the newest pack first, until
+  // physical bytes <= target. They stay usable: Allocate gets their space back, within the
+  // capacity, before it hands them out. Returns the bytes given back.
+  virtual Result<std::uint64_t> TrimFreeBlocks(std::uint64_t target_bytes) = 0;
 
   // Takes effect for the next Allocate; existing packs stay until they are empty.
   virtual void SetLimits(std::uint64_t capacity_bytes, std::uint64_t minimum_free_bytes) = 0;

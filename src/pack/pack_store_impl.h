@@ -16,9 +16,10 @@
 
 namespace skippy {
 
-// Blocks are in exactly one of three states: free (in free_), quarantined (in quarantined_), or
-// allocated (in neither). Lock: mu_, never held across I/O; making a pack and syncing are done by
-// one thread at a time, which the flags creating_ and syncing_ see to.
+// Blocks are in exactly one of four states: free (in free_), free without space behind them (in
+// holes_), quarantined (in quarantined_), or allocated (in none). Lock: mu_, never held across I/O;
+// making a pack and syncing are done by one thread at a time, which the flags creating_ and
+// syncing_ see to.
 class PackStoreImpl final : public PackStore {
  public:
   PackStoreImpl(PackPlace place, const PackStoreOptions& options);
@@ -36,6 +37,7 @@ class PackStoreImpl final : public PackStore {
   void Free(const ExtentList& extents) override;
   void Quarantine(const ExtentList& extents) override;
   Result<std::uint64_t> DeleteEmptyPacks(std::uint64_t target_bytes) override;
+  Result<std::uint64_t> TrimFreeBlocks(std::uint64_t target_bytes) override;
   void SetLimits(std::uint64_t capacity_bytes, std::uint64_t minimum_free_bytes) override;
   PackUsage Usage() const override;
   std::vector<std::string> foreign_files() const override;
@@ -59,11 +61,31 @@ class PackStoreImpl final : public PackStore {
   Result<std::vector<Piece>> Plan(const ExtentList& extents, std::size_t byte_count) const
       EXCLUDES(mu_);
 
+  struct Room {
+    std::uint64_t hole_blocks = 0;  // that the capacity lets us fill
+    std::uint64_t new_packs = 0;    // beside them
+  };
+  Room RoomLeft() const REQUIRES(mu_);
+  std::uint64_t TakenBytes() const REQUIRES(mu_) {
+    return pack_file_bytes_ + foreign_bytes_ - holes_.block_count() * kBlockBytes;
+  }
+  // Makes `block_count` blocks of holes_ free again, or fewer when they lie apart.
+  Status FillHoles(std::uint64_t block_count) EXCLUDES(mu_);
   // Packs that the capacity still allows.
   std::uint64_t NewPacksAllowed() const REQUIRES(mu_);
   Status AddPack() EXCLUDES(mu_);
-  Status CheckFreeSpace(const std::vector<PackPtr>& packs, std::uint64_t minimum_free_bytes);
-  std::vector<PackPtr> EmptyPacks(std::uint64_t target_bytes) REQUIRES(mu_);
+  // Whether the file system has `wanted_bytes` more, besides what packs were promised.
+  Status CheckFreeSpace(std::uint64_t wanted_bytes) EXCLUDES(mu_);
+
+  // A pack without a block in use, taken out of the maps. Its holes are not charged.
+  struct EmptyPack {
+    PackPtr pack;
+    std::vector<Extent> free;
+    std::vector<Extent> holes;
+    std::uint64_t hole_bytes = 0;
+  };
+  std::vector<EmptyPack> TakeEmptyPacks(std::uint64_t target_bytes) REQUIRES(mu_);
+  void PutBack(const EmptyPack& empty) REQUIRES(mu_);
 
   // Constant after construction.
   const PackPlace place_;
@@ -74,9 +96,12 @@ class PackStoreImpl final : public PackStore {
   CondVar io_done_;  // creating_ or syncing_ became false
   std::map<PackId, PackPtr> packs_ GUARDED_BY(mu_);
   ExtentMap free_ GUARDED_BY(mu_);
+  ExtentMap holes_ GUARDED_BY(mu_);
   ExtentMap quarantined_ GUARDED_BY(mu_);
   std::set<PackId> dirty_ GUARDED_BY(mu_);  // written since the last successful Sync
   std::vector<std::string> foreign_files_ GUARDED_BY(mu_);
+  // Packs whose free blocks may have lost their space before this start.
+  std::set<PackId> sparse_ GUARDED_BY(mu_);
   std::uint64_t foreign_bytes_ GUARDED_BY(mu_) = 0;
   std::uint64_t pack_file_bytes_ GUARDED_BY(mu_) = 0;  // a pack in the making included
   std::uint64_t payload_blocks_ GUARDED_BY(mu_) = 0;
