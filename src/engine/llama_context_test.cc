@@ -106,7 +106,6 @@ void LlamaContextTest::ExpectRoundTrip(const TestContextOptions& options) {
   }
 }
 
-// Proves P9.
 TEST_F(LlamaContextTest, ImportedRowsGiveTheSameLogitsAndRows) { ExpectRoundTrip({}); }
 
 TEST_F(LlamaContextTest, TransposedValuesSurviveToo) {

@@ -194,7 +194,6 @@ TEST_F(LlamaEngineTest, BranchSharesTheCommonPrefix) {
   EXPECT_EQ(status.cells_used, 303u + 303u - 120u);
 }
 
-// Proves P9.
 TEST_F(LlamaEngineTest, RestartRestoresAllButTheLastTokenBitIdentically) {
   Open(&cache_);
   const std::vector<Token> prompt = SomeTokens(700, 5);
@@ -210,7 +209,6 @@ TEST_F(LlamaEngineTest, RestartRestoresAllButTheLastTokenBitIdentically) {
   EXPECT_EQ(engine_->GetStatus().restores_total, 1u);
 }
 
-// Proves P9.
 TEST_F(LlamaEngineTest, RestartRestoresFromTheDiskStoreBitIdentically) {
   const TestDirectory directory;
   CacheOptions options;
@@ -312,9 +310,8 @@ TEST_F(LlamaEngineTest, RefusedRecordingDoesNotTouchTheRequest) {
   EXPECT_EQ(cache_.segment_count(), 0u);
 }
 
-TEST_F(LlamaEngineTest, ConcurrentRequestsAnswerLikeLoneOnes) {
-  options_.cache_type_k = options_.cache_type_v = "q8_0";
-  options_.flash_attention = "on";
+// Counts only: answers under load may differ from lone ones in near-ties (docs/design).
+TEST_F(LlamaEngineTest, MoreRequestsThanLanesAreAllServed) {
   Open();
   std::vector<std::unique_ptr<Generation>> running;
   for (unsigned i = 0; i < 6; ++i) {
@@ -363,7 +360,6 @@ TEST_F(LlamaEngineTest, CancelWhileQueuedLeavesNothing) {
   EXPECT_EQ(engine_->GetStatus().cancelled_total, 2u);
 }
 
-// Proves F11.
 TEST_F(LlamaEngineTest, CancelWhileRestoringKeepsNoBufferOrLane) {
   options_.resident_sequences_max = 0;
   Open(&cache_);
