@@ -109,6 +109,7 @@ class EventReader {
     out_.cached_disk_tokens = Value<TokenCount>(timings, "cached_l3");
     out_.lookup_ms = Value<double>(timings, "lookup_ms");
     out_.restore_ms = Value<double>(timings, "restore_ms");
+    out_.import_ms = Value<double>(timings, "import_ms");
     out_.prefill_ms = Value<double>(timings, "prefill_ms");
     out_.engine_cpu_ms = Value<double>(timings, "engine_cpu_ms");
   }

@@ -34,6 +34,7 @@ struct Completion {
   TokenCount cached_disk_tokens = 0;
   double lookup_ms = 0;
   double restore_ms = 0;
+  double import_ms = 0;  // part of restore_ms
   double prefill_ms = 0;
   double engine_cpu_ms = 0;
 };
