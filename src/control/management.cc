@@ -248,7 +248,20 @@ ManagementReply ManagementApi::Clear(const std::string& body) const {
   if (!IsDiskUsable(status.disk_state) && status.ram.budget_bytes == 0) {
     return Inactive(status);
   }
+  // First: what is resident and not yet recorded would be recorded after the tiers below are empty.
+  ForgetResidents(mutation->model);
   return MutationReply(cache_->Clear(mutation->model));
+}
+
+void ManagementApi::ForgetResidents(const std::optional<ModelIdentity>& model) const {
+  Engine* engine = engine_.load();
+  if (engine == nullptr) {
+    return;
+  }
+  const ModelInfo info = engine->Info();
+  if (!model || (info.identity_known && info.model_identity == *model)) {
+    engine->ForgetResidents();
+  }
 }
 
 ManagementReply ManagementApi::MutationReply(const Result<std::uint64_t>& freed_bytes) const {

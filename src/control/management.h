@@ -4,6 +4,7 @@
 
 #include <atomic>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "control/options.h"
@@ -35,7 +36,7 @@ class ManagementApi {
   ManagementApi(Cache* cache, DiskConfiguration configured);
 
   // Null until the model is loaded.
-  void SetEngine(const Engine* engine) { engine_.store(engine); }
+  void SetEngine(Engine* engine) { engine_.store(engine); }
 
   // May wait for the disk: not for threads that accept connections.
   ManagementReply Handle(const ManagementRequest& request) const;
@@ -44,12 +45,13 @@ class ManagementApi {
   ManagementReply HandleCache(const ManagementRequest& request) const;
   ManagementReply Prune(const std::string& body) const;
   ManagementReply Clear(const std::string& body) const;
+  void ForgetResidents(const std::optional<ModelIdentity>& model) const;
   ManagementReply MutationReply(const Result<std::uint64_t>& freed_bytes) const;
   StatusSnapshot Snapshot() const;
 
   Cache* const cache_;
   const DiskConfiguration configured_;
-  std::atomic<const Engine*> engine_ = nullptr;
+  std::atomic<Engine*> engine_ = nullptr;
 };
 
 class ManagementServer {

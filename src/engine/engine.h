@@ -224,6 +224,9 @@ class Engine {
   // kResourceExhausted: the queue is full; nothing changed. kUnavailable: stopping.
   virtual Result<std::unique_ptr<Generation>> Submit(GenerateRequest request) = 0;
   virtual EngineStatus GetStatus() const = 0;
+  // Drops the state of requests that ended: no request submitted after it returns finds any of it,
+  // and none of it is recorded. Waits for the engine's current step.
+  virtual void ForgetResidents() {}
   // Stops accepting, cancels what runs, records what is worth it, joins the engine thread.
   virtual void Stop() = 0;
 };

@@ -143,14 +143,36 @@ Result<std::unique_ptr<Generation>> LlamaEngine::Submit(GenerateRequest request)
   return std::unique_ptr<Generation>(std::make_unique<LlamaGeneration>(std::move(events), waker_));
 }
 
+void LlamaEngine::ForgetResidents() {
+  MutexLock lock(mu_);
+  if (stopping_) {
+    return;
+  }
+  const std::uint64_t mine = ++forgets_wanted_;
+  waker_->Wake();
+  while (forgets_done_ < mine) {
+    forgotten_.Wait(mu_);
+  }
+}
+
 // False once the engine stops.
 bool LlamaEngine::TakeInbox() {
   std::vector<std::unique_ptr<Job>> jobs;
   bool stopping = false;
+  std::uint64_t forgets = 0;
+  bool forget = false;
   {
     MutexLock lock(mu_);
     jobs.swap(inbox_);
     stopping = stopping_;
+    forgets = forgets_wanted_;
+    forget = forgets_done_ != forgets;
+  }
+  if (forget) {
+    scheduler_.ForgetResidents();
+    MutexLock lock(mu_);
+    forgets_done_ = forgets;
+    forgotten_.NotifyAll();
   }
   for (std::unique_ptr<Job>& job : jobs) {
     scheduler_.Enqueue(std::move(job));

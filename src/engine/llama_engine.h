@@ -38,6 +38,7 @@ class LlamaEngine final : public Engine {
   const ChatFormat& chat() const override { return *chat_; }
   Result<std::unique_ptr<Generation>> Submit(GenerateRequest request) override;
   EngineStatus GetStatus() const override;
+  void ForgetResidents() override;
   void Stop() override;
 
  private:
@@ -67,6 +68,9 @@ class LlamaEngine final : public Engine {
   mutable Mutex mu_;
   bool stopping_ GUARDED_BY(mu_) = false;
   std::vector<std::unique_ptr<Job>> inbox_ GUARDED_BY(mu_);
+  std::uint64_t forgets_wanted_ GUARDED_BY(mu_) = 0;
+  std::uint64_t forgets_done_ GUARDED_BY(mu_) = 0;
+  CondVar forgotten_;
   EngineStatus status_ GUARDED_BY(mu_);
   ModelInfo info_ GUARDED_BY(mu_);
 

@@ -373,6 +373,10 @@ void Scheduler::Stop() {
   }
   while (RecordResident()) {
   }
+  ForgetResidents();
+}
+
+void Scheduler::ForgetResidents() {
   for (const LaneId lane : table_.InState(SequenceState::kResident)) {
     context_->Clear(lane);
     table_.Release(lane);

@@ -37,6 +37,8 @@ class Scheduler {
   // One round: cancellations, admissions, imports, one decode, recording. False: nothing can be
   // done before the next wake-up.
   bool Step();
+  // Drops the idle sequences, unrecorded ones too.
+  void ForgetResidents();
   // Ends every job as cancelled, records what is worth it and clears all lanes.
   void Stop();
 
