@@ -26,8 +26,8 @@ struct Call {
 
 struct Outcome {
   Endpoint endpoint;
-  nlohmann::json reply;  // of a good answer
-  std::string error;     // empty: good
+  Json reply;         // of a good answer
+  std::string error;  // empty: good
 };
 
 Result<std::vector<Endpoint>> ResolveEndpoints(const KvCacheArguments& arguments) {
@@ -106,7 +106,7 @@ Outcome CallOne(const Endpoint& endpoint, const Call& call, const EndpointCaller
     out.error = ErrorText(answer->http_status, answer->body);
     return out;
   }
-  out.reply = nlohmann::json::parse(answer->body, nullptr, false);
+  out.reply = Json::parse(answer->body, nullptr, false);
   if (!out.reply.is_object()) {
     out.error = "the answer is not a JSON object";
   }

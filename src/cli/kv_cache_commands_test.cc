@@ -18,12 +18,13 @@ using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
-using Json = nlohmann::json;
+using Json = nlohmann::ordered_json;
 using Verb = KvCacheArguments::Verb;
 
 Json SampleStatus() {
   return Json::parse(R"({
-    "version": 1, "configured": {"mode": "fixed", "directory": "/cache", "sources": {"mode": "cli"}},
+    "version": 1,
+    "configured": {"mode": "fixed", "directory": "/cache", "sources": {"mode": "cli"}},
     "effective": {"state": "degraded", "reason": "storage_unavailable"},
     "usage": {"used_bytes": 1048576, "budget_bytes": 10737418240, "manifests": 2,
               "unique_segments": 5},

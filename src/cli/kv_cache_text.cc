@@ -9,7 +9,7 @@
 namespace skippy {
 namespace {
 
-using Json = nlohmann::json;
+using Json = nlohmann::ordered_json;
 
 std::uint64_t Number(const Json& json, const char* pointer) {
   const Json::json_pointer at(pointer);

@@ -1,6 +1,8 @@
 #include "cli/serve_run.h"
 
+#include <chrono>
 #include <csignal>
+#include <cstdio>
 #include <cstdlib>
 #include <memory>
 
@@ -15,7 +17,7 @@
 namespace skippy {
 namespace {
 
-constexpr int kProgressStepPercent = 10;
+constexpr std::chrono::seconds kProgressInterval{2};
 
 // Members end in reverse order: the listeners before the engine they call, the engine before the
 // cache it uses.
@@ -32,7 +34,6 @@ class ServeLife {
   }
 
   Status Finish() {
-    LogInfo("stopping");
     if (server_) {
       server_->Stop();
     }
@@ -86,9 +87,6 @@ class ServeLife {
     options.load_progress = [this](float fraction) { OnProgress(fraction); };
     SKIPPY_ASSIGN_OR_RETURN(engine_, OpenLlamaEngine(options, cache_.get(), Env::Posix()));
     const ModelInfo info = engine_->Info();
-    LogInfo("model {} ({}, {}), context {} tokens, K {} V {} ({})", info.name, info.architecture,
-            info.family, info.context_tokens, info.cache_type_k, info.cache_type_v,
-            info.cache_type_source);
     if (!info.cache_reason.empty()) {
       LogWarning("this model is served without the cache: {}", info.cache_reason);
     }
@@ -104,10 +102,10 @@ class ServeLife {
   // the weights are read ends the process from here, after everything that is open was closed.
   void OnProgress(float fraction) {
     server_->SetLoadProgress(fraction);
-    const int percent = static_cast<int>(fraction * 100);
-    if (percent >= logged_percent_ + kProgressStepPercent) {
-      logged_percent_ = percent - percent % kProgressStepPercent;
-      LogInfo("loading the model: {} %", logged_percent_);
+    const auto now = Env::Posix()->MonotonicNow();
+    if (now - progress_logged_ >= kProgressInterval) {
+      progress_logged_ = now;
+      LogInfo("loading the model: {} %", static_cast<int>(fraction * 100));
     }
     if (stop_.IsRequested()) {
       const Status closed = Finish();
@@ -121,7 +119,7 @@ class ServeLife {
 
   const ServeConfiguration& configuration_;
   StopSignal& stop_;
-  int logged_percent_ = 0;
+  std::chrono::nanoseconds progress_logged_{0};  // monotonic; 0: nothing yet
   std::unique_ptr<Cache> cache_;
   std::unique_ptr<Engine> engine_;
   std::unique_ptr<ManagementApi> api_;
@@ -138,8 +136,10 @@ int RunServe(const ServeConfiguration& configuration, StopSignal* stop) {
   const Status started = life.Start();
   if (started) {
     stop->Wait();
+    LogInfo("stopping");
   } else {
-    LogError("{}", started.error().text);
+    // Not through the log, whose level may hide it.
+    std::fprintf(stderr, "skippy: %s\n", started.error().text.c_str());
   }
   const Status finished = life.Finish();
   if (!finished) {

@@ -7,7 +7,7 @@
 namespace skippy {
 
 // Serves until a stop signal. Returns the exit status: 0 after a requested stop, kExitFailed with
-// one line in the log when serving could not start or state could not be closed. Everything runs
+// one line on standard error when serving could not start or state could not be closed. All runs
 // and ends in this call. Call it with no other thread running.
 int RunServe(const ServeConfiguration& configuration, StopSignal* stop);
 
