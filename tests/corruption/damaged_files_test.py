@@ -90,7 +90,7 @@ class DamagedFilesTest(ServerTest):
         self.assertEqual(status['activity']['corrupt_entries'], 0)
         self.assertEqual(status['engine']['restores_failed_total'], 0)
 
-    # Proves D58 and B19: the damage may lie in a later segment of a chain.
+    # Proves D58: the damage may lie in a later segment of a chain.
     def test_damage_behind_good_segments_leaves_the_good_ones_in_use(self):
         server = self.start()
         messages = question(7, 400)

@@ -68,7 +68,8 @@ class BudgetTest(ServerTest):
             self.assertEqual(self.hits(server, [0, 1, 2]), [False] * 3)
             self.fill(server, range(50, 56))
             server.wait_until_durable()
-        self.assert_within_budget(sampler, 16 * MIB)
+        # Space that was given back inside a pack is a hole: it counts in the size, not on the disk.
+        self.assertLessEqual(sampler.allocated_max, 16 * MIB)
 
     # Proves D27. Case G10.
     def test_the_least_recently_used_goes_first_also_after_a_restart(self):

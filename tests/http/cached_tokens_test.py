@@ -137,7 +137,7 @@ class CachedTokensTest(ServerTest):
         server = self.start()
         self.assertGreaterEqual(server.chat(messages, max_tokens=1).cached, prompt_tokens - 1)
 
-    # Proves D13, D65, D68 and B16. Case C9.
+    # Proves D13, D65 and D68. Case C9.
     def test_ten_prompts_are_all_there_after_a_restart_and_nothing_is_written_again(self):
         server = self.start()
         prompts = [doc(60, seed) for seed in range(20, 30)]

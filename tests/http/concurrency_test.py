@@ -31,7 +31,7 @@ class ConcurrencyTest(ServerTest):
         self.assertEqual(status['activity']['bytes_written'], status['usage']['payload_bytes'])
         self.assertIsNone(status['activity']['last_error'])
 
-    # Proves A13 and P1. Case I1.
+    # Proves P1. Case I1.
     def test_no_answer_holds_the_marker_of_another_conversation(self):
         server = self.start('-np', '2')
         markers = [code_word(seed) for seed in range(20)]
@@ -94,7 +94,8 @@ class ConcurrencyTest(ServerTest):
         bad = ((COMPLETION, {'prompt': []}), (COMPLETION, {}), (COMPLETION, b'{"prompt": '),
                (COMPLETION, {'prompt': 'a', 'max_tokens': -5}),
                (COMPLETION, {'prompt': 'a', 'n': 1000000}), (COMPLETION, {'prompt': {'a': 1}}),
-               (COMPLETION, {'prompt': [99999999]}), (COMPLETION, {'prompt': 'a', 'max_tokens': '5'}),
+               (COMPLETION, {'prompt': [99999999]}),
+               (COMPLETION, {'prompt': 'a', 'max_tokens': '5'}),
                (COMPLETION, {'prompt': doc(9000, 1)}), (COMPLETION, b''), (CHAT, {'messages': []}),
                (CHAT, {'messages': None}), (CHAT, {'messages': [{}]}), (CHAT, {}),
                (CHAT, {'messages': [{'role': 'user'}]}), (CHAT, b'\xff\xfe'),

@@ -18,7 +18,7 @@ class GranuleEdgesTest(ServerTest):
         self.assertGreater(len(tokens), token_count)
         return tokens[-token_count:]
 
-    # Proves R10, O13 and D32. Case A7.
+    # Proves O13. Case A7.
     def test_resident_and_restored_answers_are_the_same_bits(self):
         for n in LENGTHS:
             with self.subTest(tokens=n):
@@ -44,7 +44,7 @@ class GranuleEdgesTest(ServerTest):
         self.assertEqual(restored.logprobs, resident.logprobs)
         server.stop()
 
-    # Proves D32: a branch in the middle of a segment uses a part of its rows.
+    # A branch in the middle of a segment uses a part of its rows.
     def test_a_prompt_that_branches_anywhere_in_a_segment_reuses_what_is_common(self):
         server = self.start()
         base = self.prompt(server, 513)

@@ -23,7 +23,7 @@ class IdentityTest(ServerTest):
         self.full = reply.prompt_tokens - 1
         return reply.cached
 
-    # Proves A2, A9, A14 and A26. Case B6: what changes bytes is a miss, what does not is a hit.
+    # Proves A2 and A14. Case B6: what changes bytes is a miss, what does not is a hit.
     def test_settings_that_change_the_state_miss_and_the_others_hit(self):
         base = ('-c', '4096', '-t', '2', '-fa', 'on')
         self.assertEqual(self.cached_by(*base), 0)

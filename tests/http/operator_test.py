@@ -62,7 +62,7 @@ class OperatorTest(ServerTest):
             self.assertEqual((out, error.count('\n')), ('', 1))
         self.assertEqual(call(server.management_port, 'DELETE', STATUS_PATH)[0], 409)
 
-    # Proves K3, K6, K7, L2-L4 and L6. Case N5.
+    # Proves K3, K7, L3, L4 and L6. Case N5.
     def test_prune_evicts_the_least_recently_used_down_to_the_target(self):
         server = self.start()
         before = self.warm(server, range(12))['usage']
@@ -113,7 +113,7 @@ class OperatorTest(ServerTest):
         server = self.start()
         self.assertEqual(self.cached(server, [4, 3, 2, 1, 0]), [0] * 5)
 
-    # Proves N15, A22 and D11. Case I8.
+    # Proves N15 and D11. Case I8.
     def test_no_endpoint_log_or_file_name_shows_text_and_files_are_private(self):
         secret = 'ZQXJ-SECRET-83621'
         command = self.command()

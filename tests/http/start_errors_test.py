@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Goal: what cannot be served fails with one clear line; what can be served without the disk tier is
-served cold, and status says why. Method: start the real binary in every bad situation."""
+"""Goal: what cannot be served fails with one clear line; what can be served without the disk tier
+is served cold, and status says why. Method: start the real binary in every bad situation."""
 
 import ctypes
 import os
@@ -78,11 +78,11 @@ class StartErrorsTest(ServerTest):
                 file.write(data)
         with open(MODEL, 'rb') as file:
             good = file.read()
-        self.assert_refused(self.command(root='', model=path), 'error', path)
-        self.assert_refused(self.command(root='', model=self.work), 'error', self.work)
+        self.assert_refused(self.command(root='', model=path), 'skippy: ', path)
+        self.assert_refused(self.command(root='', model=self.work), 'skippy: ', self.work)
         for data in (b'', b'GGUF', os.urandom(100000), good[:1000], good[:len(good) // 2]):
             write(data)
-            self.assert_refused(self.command(root='', model=path), 'error', path)
+            self.assert_refused(self.command(root='', model=path), 'skippy: ', path)
 
     def test_a_port_in_use_is_named_and_nothing_is_served(self):
         with socket.socket() as taken:
@@ -92,7 +92,7 @@ class StartErrorsTest(ServerTest):
             for flag in ('--port', '--management-port'):
                 command = self.command(root='')
                 command[command.index(flag) + 1] = port
-                self.assert_refused(command, 'error', flag, port)
+                self.assert_refused(command, 'skippy: ', flag, port)
 
     def assert_serves_cold(self, server, *words):
         """Serving, the tier degraded with these words in status, and a warm L1 nevertheless."""
@@ -139,7 +139,7 @@ class StartErrorsTest(ServerTest):
         self.assertEqual(server.status()['effective']['state'], 'active')
         self.assertEqual(os.stat(root).st_mode & 0o777, 0o700)
 
-    # Proves D3 and D5.
+    # Proves D3.
     def test_a_root_that_another_server_owns_is_served_cold_and_its_own_later(self):
         first = self.start()
         first.chat(question(1))

@@ -62,7 +62,7 @@ class KillUnderLoadTest(ServerTest):
     options = ('-c', '4096', '-np', '3', '-t', '2', '--log-level', 'trace')
     budget = f'{BUDGET_MIB}MiB'
 
-    # Proves D20, D36, D38, D65, D68, D69, P1 and C4: see the head of the file. Case H5.
+    # Proves D20, D36, D65, D68, D69 and P1: see the head of the file. Case H5.
     def test_twenty_kills_lose_nothing_that_was_durable_and_never_lie(self):
         seed = int(os.environ.get('SKIPPY_SEED', random.SystemRandom().randrange(1 << 32)))
         print(f'SKIPPY_SEED={seed}', flush=True)
