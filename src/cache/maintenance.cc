@@ -25,7 +25,7 @@ Result<std::uint64_t> CacheImpl::Prune(std::uint64_t target_bytes,
 Result<std::uint64_t> CacheImpl::Clear(std::optional<ModelIdentity> model) {
   return Maintain([&]() -> Result<std::uint64_t> {
     writer_->Evict({.free_bytes = std::numeric_limits<std::uint64_t>::max(), .model = model});
-    return shared_->disk.packs->DeleteEmptyPacks(0);
+    return writer_->GiveBackSpace(0);
   });
 }
 

@@ -39,6 +39,9 @@ class Writer {
   // Evicts until the root's physical bytes are <= target; returns the physical bytes freed.
   Result<std::uint64_t> ShrinkTo(std::uint64_t target_bytes,
                                  const std::optional<ModelIdentity>& model);
+  // Deletes empty packs, then gives free blocks of others back, until the packs' physical bytes are
+  // <= target; returns the bytes freed. Evicts nothing.
+  Result<std::uint64_t> GiveBackSpace(std::uint64_t packs_target_bytes);
   // Brings the root under its budget as far as nothing in use stands against it, and says so in
   // the tier's state.
   void EnforceBudget();

@@ -110,6 +110,16 @@ std::uint64_t Writer::Evict(const EvictionGoal& goal) {
   return given_up;
 }
 
+Result<std::uint64_t> Writer::GiveBackSpace(std::uint64_t packs_target_bytes) {
+  PackStore& packs = *shared_.disk.packs;
+  SKIPPY_ASSIGN_OR_RETURN(const std::uint64_t deleted, packs.DeleteEmptyPacks(packs_target_bytes));
+  const Result<std::uint64_t> trimmed = packs.TrimFreeBlocks(packs_target_bytes);
+  if (trimmed) return deleted + *trimmed;
+  // Without holes only whole packs shrink the root.
+  if (trimmed.error().code == ErrorCode::kUnsupported) return deleted;
+  return trimmed.error();
+}
+
 Result<std::uint64_t> Writer::ShrinkTo(std::uint64_t target_bytes,
                                        const std::optional<ModelIdentity>& model) {
   std::uint64_t freed_bytes = 0;
@@ -118,10 +128,9 @@ Result<std::uint64_t> Writer::ShrinkTo(std::uint64_t target_bytes,
     if (physical <= target_bytes) return freed_bytes;
     const std::uint64_t packs = shared_.disk.packs->Usage().physical_bytes;
     const std::uint64_t others = physical - packs;
-    SKIPPY_ASSIGN_OR_RETURN(
-        const std::uint64_t deleted,
-        shared_.disk.packs->DeleteEmptyPacks(target_bytes > others ? target_bytes - others : 0));
-    freed_bytes += deleted;
+    const std::uint64_t packs_target = target_bytes > others ? target_bytes - others : 0;
+    SKIPPY_ASSIGN_OR_RETURN(const std::uint64_t given_back, GiveBackSpace(packs_target));
+    freed_bytes += given_back;
     physical = PhysicalBytes();
     if (physical <= target_bytes) return freed_bytes;
     if (Evict({.free_bytes = physical - target_bytes, .model = model}) == 0) return freed_bytes;
