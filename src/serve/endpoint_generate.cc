@@ -4,10 +4,6 @@
 
 #include "base/log.h"
 #include "serve/endpoints.h"
-#include "serve/openai_request.h"
-#include "serve/openai_response.h"
-#include "serve/reply_run.h"
-#include "serve/reply_stream.h"
 
 namespace skippy {
 namespace {
@@ -17,9 +13,12 @@ using Clock = std::chrono::steady_clock;
 // Everything one request needs from its arrival to its last byte.
 struct Exchange {
   Engine* engine = nullptr;
+  ExplainLog* explain = nullptr;
+  const Dialect* dialect = nullptr;
   OpenAiRequest request;
   ReplyHead head;
   std::unique_ptr<ReplyRun> run;
+  PromptComparison comparison;  // of the first prompt
   Clock::time_point arrival = Clock::now();
 };
 
@@ -29,9 +28,12 @@ std::int64_t SecondsSinceEpoch() {
       .count();
 }
 
-// One line per request; never what was asked or answered.
-void LogOutcome(const Exchange& exchange, std::string_view outcome) {
+// One line in the log, never what was asked or answered.
+void NoteOutcome(const Exchange& exchange, std::string_view outcome) {
   const RequestTimings total = exchange.run->usage().total;
+  exchange.explain->Remember({exchange.comparison, total, exchange.request.prompts.size(),
+                              exchange.request.base.cache_read},
+                             exchange.engine->chat());
   const double ms =
       std::chrono::duration<double, std::milli>(Clock::now() - exchange.arrival).count();
   LogInfo("{} {}: prompt={} l1={} l2={} l3={} computed={} generated={} ms={:.1f}", exchange.head.id,
@@ -51,36 +53,26 @@ std::string_view OutcomeName(ReplyRun::End end) {
   return "";
 }
 
-Json ChoiceJson(const Exchange& exchange, const Choice& choice) {
-  const OpenAiRequest& request = exchange.request;
-  const std::string& echo = request.prompts[choice.prompt_index].echo_text;
-  Json logprobs =
-      LogprobsJson(request.endpoint, choice.tokens, request.base.top_logprobs >= 0, echo.size());
-  if (request.endpoint == Endpoint::kCompletions) {
-    return CompletionChoiceJson(choice.index, echo + choice.text, FinishName(choice.finish, false),
-                                std::move(logprobs));
-  }
-  const ReplyMessage message =
-      ReadReply(exchange.engine->chat(), request.base.reply_format.get(), choice, exchange.head.id);
-  return ChatChoiceJson(choice.index, message, choice.finish, std::move(logprobs));
+ReplyContext ContextOf(const Exchange& exchange) {
+  return {exchange.request, exchange.head, exchange.engine->chat()};
+}
+
+ApiError Cancelled() {
+  return FromError(MakeError(ErrorCode::kCancelled, "the request was cancelled"));
 }
 
 HttpResponse AnswerPlain(Exchange& exchange, const HttpRequest& http) {
   const ReplyRun::End end =
       exchange.run->Run(http.client_gone, [](const Choice&, const GenerateEvent&) { return true; });
-  LogOutcome(exchange, OutcomeName(end));
+  NoteOutcome(exchange, OutcomeName(end));
   if (end == ReplyRun::End::kFailed) {
-    return ErrorResponse(exchange.run->error());
+    return exchange.dialect->refuse(exchange.run->error());
   }
   if (end == ReplyRun::End::kClientGone) {
-    return ErrorResponse(FromError(MakeError(ErrorCode::kCancelled, "the request was cancelled")));
+    return exchange.dialect->refuse(Cancelled());
   }
   const Usage usage = exchange.run->usage();
-  Json answer = AnswerEnvelope(exchange.head, false);
-  for (const Choice& choice : exchange.run->choices()) {
-    answer["choices"].push_back(ChoiceJson(exchange, choice));
-  }
-  answer["usage"] = UsageJson(usage);
+  Json answer = exchange.dialect->answer(ContextOf(exchange), *exchange.run);
   answer["timings"] = TimingsJson(usage.total);
   HttpResponse response;
   response.headers.emplace_back("X-Skippy-Cache", CacheHeader(usage.total));
@@ -89,35 +81,29 @@ HttpResponse AnswerPlain(Exchange& exchange, const HttpRequest& http) {
 }
 
 void WriteStream(Exchange& exchange, StreamSink& sink) {
-  ReplyStream stream(exchange.request, exchange.head, exchange.engine->chat(), sink);
+  const ReplyContext context = ContextOf(exchange);
+  const std::unique_ptr<ReplyEvents> events = exchange.dialect->open_events(context, sink);
   ReplyRun::End end = ReplyRun::End::kClientGone;
-  bool sent = stream.Begin();
+  bool sent = events->Begin();
   if (sent) {
     end = exchange.run->Run([&sink] { return sink.ClientGone(); },
-                            [&stream](const Choice& choice, const GenerateEvent& event) {
-                              return stream.OnEvent(choice, event);
+                            [&events](const Choice& choice, const GenerateEvent& event) {
+                              return events->OnEvent(choice, event);
                             });
     if (end == ReplyRun::End::kDone) {
-      sent = stream.Finish(exchange.run->usage());
+      sent = events->Finish(exchange.run->usage());
     } else {
       // A client that still listens is told: the server is stopping.
-      sent = stream.Fail(
-          end == ReplyRun::End::kFailed
-              ? exchange.run->error()
-              : FromError(MakeError(ErrorCode::kCancelled, "the request was cancelled")));
+      sent = events->Fail(end == ReplyRun::End::kFailed ? exchange.run->error() : Cancelled());
     }
   }
-  LogOutcome(exchange, sent ? OutcomeName(end) : OutcomeName(ReplyRun::End::kClientGone));
+  NoteOutcome(exchange, sent ? OutcomeName(end) : OutcomeName(ReplyRun::End::kClientGone));
   exchange.run.reset();
 }
 
-ApiResult<OpenAiRequest> ParseBody(Engine& engine, Endpoint endpoint, const std::string& body) {
+ApiResult<OpenAiRequest> ParseBody(const Exchange& exchange, const std::string& body) {
   const ApiResult<Json> json = ParseJsonObject(body);
-  if (!json) {
-    return json.error();
-  }
-  return endpoint == Endpoint::kChat ? ParseChatRequest(*json, engine)
-                                     : ParseCompletionRequest(*json, engine);
+  return json ? exchange.dialect->parse(*json, *exchange.engine) : json.error();
 }
 
 HttpResponse Answer(Exchange& exchange, const std::shared_ptr<Exchange>& shared,
@@ -144,17 +130,21 @@ std::string NewRequestId(std::string_view prefix) {
   return id;
 }
 
-HttpResponse AnswerGeneration(Engine& engine, Endpoint endpoint, const HttpRequest& request) {
+HttpResponse AnswerGeneration(const Serving& serving, const Dialect& dialect,
+                              const HttpRequest& request) {
+  Engine& engine = serving.engine;
   auto exchange = std::make_shared<Exchange>();
   exchange->engine = &engine;
-  exchange->head.endpoint = endpoint;
-  exchange->head.id = NewRequestId(endpoint == Endpoint::kChat ? "chatcmpl-" : "cmpl-");
+  exchange->explain = &serving.explain;
+  exchange->dialect = &dialect;
+  exchange->head.endpoint = dialect.endpoint;
+  exchange->head.id = NewRequestId(dialect.id_prefix);
   exchange->head.created_s = SecondsSinceEpoch();
   const auto respond = [&]() -> HttpResponse {
-    ApiResult<OpenAiRequest> parsed = ParseBody(engine, endpoint, request.body);
+    ApiResult<OpenAiRequest> parsed = ParseBody(*exchange, request.body);
     if (!parsed) {
       LogInfo("{} refused: {}", exchange->head.id, parsed.error().code);
-      return ErrorResponse(parsed.error());
+      return dialect.refuse(parsed.error());
     }
     exchange->request = std::move(*parsed);
     exchange->head.model =
@@ -162,9 +152,12 @@ HttpResponse AnswerGeneration(Engine& engine, Endpoint endpoint, const HttpReque
     auto run = ReplyRun::Submit(engine, exchange->request, exchange->head.id);
     if (!run) {
       LogInfo("{} refused: {}", exchange->head.id, run.error().code);
-      return ErrorResponse(run.error());
+      return dialect.refuse(run.error());
     }
     exchange->run = std::move(*run);
+    const OpenAiRequest& asked = exchange->request;
+    exchange->comparison = serving.explain.Compare(
+        {exchange->head.id, asked.base.name_space, asked.prompts.front().tokens});
     return Answer(*exchange, exchange, request);
   };
   HttpResponse response = respond();

@@ -56,6 +56,22 @@ HttpResponse AnswerModels(Engine& engine, const HttpRequest& request) {
   return JsonResponse(ModelJson(info));
 }
 
+HttpResponse AnswerExplain(const Serving& serving, const HttpRequest& request) {
+  const auto id = request.path_params.find("request");
+  const std::optional<std::string> found =
+      serving.explain.Find(id == request.path_params.end() ? "" : id->second);
+  if (!found) {
+    return ErrorResponse(ApiError{404,
+                                  "no such request among the last " +
+                                      std::to_string(ExplainLog::kRequestsMax) +
+                                      "; its id is in the answer and in the header X-Request-Id",
+                                  "invalid_request_error", "request_id", "not_found"});
+  }
+  HttpResponse response;
+  response.body = *found;
+  return response;
+}
+
 HttpResponse AnswerTokenize(Engine& engine, const HttpRequest& request) {
   const ApiResult<Json> body = ParseJsonObject(request.body);
   if (!body) {

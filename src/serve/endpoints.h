@@ -2,13 +2,27 @@
 #pragma once
 
 #include "engine/engine.h"
+#include "serve/dialect.h"
+#include "serve/explain_log.h"
 #include "serve/http_types.h"
-#include "serve/openai_schema.h"
 
 namespace skippy {
 
-// Chat completions and completions, plain and streamed. The engine outlives the response's stream.
-HttpResponse AnswerGeneration(Engine& engine, Endpoint endpoint, const HttpRequest& request);
+// What endpoints work with. Outlives every response's stream.
+struct Serving {
+  Engine& engine;
+  ExplainLog& explain;
+};
+
+// A generation in any dialect, plain and streamed.
+HttpResponse AnswerGeneration(const Serving& serving, const Dialect& dialect,
+                              const HttpRequest& request);
+
+// Why the request of the path parameter "request" was cached as far as it was.
+HttpResponse AnswerExplain(const Serving& serving, const HttpRequest& request);
+
+// How many tokens the prompt of a Messages request has: {"input_tokens"}.
+HttpResponse AnswerCountTokens(Engine& engine, const HttpRequest& request);
 
 // The list, or with the path parameter "model" that one.
 HttpResponse AnswerModels(Engine& engine, const HttpRequest& request);

@@ -350,7 +350,7 @@ void HttplibServer::Handle(const Route& route, const httplib::Request& from, htt
   const auto admission = route.open ? nullptr : std::make_shared<Admission>(active_);
   HttpRequest request = ToHttpRequest(from);
   if (const std::optional<ApiError> refusal = Refuse(route, from)) {
-    Send(ErrorResponse(*refusal), request, admission, to);
+    Send(route.refuse(*refusal), request, admission, to);
     to.set_header("Connection", "close");  // the body was not read
     return;
   }
@@ -412,7 +412,9 @@ void HttplibServer::DescribeError(const httplib::Request& request,
     error.message = "internal error";
     error.type = "server_error";
   }
-  response.set_content(ErrorBody(error), std::string(kJsonContentType));
+  const Route* route = router_.Find(request.path);
+  HttpResponse described = route == nullptr ? ErrorResponse(error) : route->refuse(error);
+  response.set_content(std::move(described.body), std::string(kJsonContentType));
 }
 
 }  // namespace

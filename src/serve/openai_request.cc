@@ -166,6 +166,7 @@ ApiResult<OpenAiRequest> ParseCommon(const Json& body, Endpoint endpoint, const 
       return std::move(step).error();
     }
   }
+  request.client_stop_count = request.base.stop.size();
   return request;
 }
 

@@ -25,6 +25,8 @@ struct OpenAiRequest {
   int choices_per_prompt = 1;
   std::vector<PreparedPrompt> prompts;  // chat: one
   GenerateRequest base;                 // everything but id and prompt; the seed is choice 0's
+  // base.stop begins with these; what follows came from the template.
+  std::size_t client_stop_count = 0;
 };
 
 // Each checks everything that can be checked without running the model, the length of the prompt

@@ -145,6 +145,9 @@ bool AsksForNothing(const Json& body, const FieldSpec& field, const Json& value)
     const Json* type = FindMember(value, "type");
     return type != nullptr && *type == "text";
   }
+  if (value.is_boolean()) {
+    return !value.get<bool>();
+  }
   return value.is_string() ? value.get_ref<const std::string&>().empty() : value.empty();
 }
 
@@ -189,7 +192,11 @@ ApiStatus ValidateField(const Json& body, const FieldSpec& field) {
 std::span<const FieldSpec> FieldTable() { return kFields; }
 
 ApiStatus ValidateFields(const Json& body, Endpoint endpoint) {
-  for (const FieldSpec& field : kFields) {
+  return ValidateFields(body, endpoint, kFields);
+}
+
+ApiStatus ValidateFields(const Json& body, Endpoint endpoint, std::span<const FieldSpec> table) {
+  for (const FieldSpec& field : table) {
     if ((field.endpoints & static_cast<unsigned>(endpoint)) != 0) {
       if (ApiStatus valid = ValidateField(body, field); !valid) {
         return valid;

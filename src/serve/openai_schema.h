@@ -13,7 +13,7 @@
 
 namespace skippy {
 
-enum class Endpoint : std::uint8_t { kChat = 1, kCompletions = 2 };
+enum class Endpoint : std::uint8_t { kChat = 1, kCompletions = 2, kMessages = 4, kResponses = 8 };
 
 enum class FieldUse : std::uint8_t {
   kHonoured,
@@ -48,6 +48,8 @@ std::span<const FieldSpec> FieldTable();
 
 // Checks every field of the table that `body` has; fields that the table lacks are ignored.
 ApiStatus ValidateFields(const Json& body, Endpoint endpoint);
+// The same by another table.
+ApiStatus ValidateFields(const Json& body, Endpoint endpoint, std::span<const FieldSpec> table);
 
 // Typed access to fields that ValidateFields has seen; nullopt when absent or null.
 std::optional<bool> GetBool(const Json& body, std::string_view name);

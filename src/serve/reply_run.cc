@@ -21,6 +21,7 @@ void AddPrompt(const RequestTimings& from, RequestTimings& total) {
   total.queue_ms += from.queue_ms;
   total.lookup_ms += from.lookup_ms;
   total.restore_ms += from.restore_ms;
+  total.import_ms += from.import_ms;
   total.prefill_ms += from.prefill_ms;
 }
 
@@ -77,6 +78,7 @@ bool ReplyRun::Take(Choice& choice, const GenerateEvent& event, const Observer& 
   if (event.kind == GenerateEvent::Kind::kDone) {
     choice.done = true;
     choice.finish = event.finish;
+    choice.stop_string = event.stop_string;
     choice.generation.reset();
     if (event.finish == FinishReason::kError || event.finish == FinishReason::kCancelled) {
       failed_ = true;

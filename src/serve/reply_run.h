@@ -22,6 +22,7 @@ struct Choice {
   std::string text;                    // generated so far
   std::vector<GeneratedToken> tokens;  // generated so far, with logprobs
   FinishReason finish = FinishReason::kStop;
+  std::string stop_string;  // done by this one; empty: none
   RequestTimings timings;
   bool done = false;
 };

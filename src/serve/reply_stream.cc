@@ -2,13 +2,12 @@
 
 namespace skippy {
 
-ReplyStream::ReplyStream(const OpenAiRequest& request, const ReplyHead& head,
-                         const ChatFormat& chat, StreamSink& sink)
-    : request_(request),
-      head_(head),
-      chat_(chat),
+ReplyStream::ReplyStream(const ReplyContext& context, StreamSink& sink)
+    : request_(context.request),
+      head_(context.head),
+      chat_(context.chat),
       sink_(sink),
-      sent_(request.prompts.size() * static_cast<std::size_t>(request.choices_per_prompt)) {}
+      sent_(request_.prompts.size() * static_cast<std::size_t>(request_.choices_per_prompt)) {}
 
 bool ReplyStream::SendChunk(Json choice, const RequestTimings* timings) {
   Json chunk = AnswerEnvelope(head_, true);

@@ -1,25 +1,21 @@
-// Writes a reply as server-sent events while it is made.
+// Chat completions and completions as server-sent events.
 #pragma once
 
 #include <string>
 #include <vector>
 
-#include "serve/http_types.h"
-#include "serve/openai_response.h"
+#include "serve/dialect.h"
 
 namespace skippy {
 
-// For one thread. References outlive it.
-class ReplyStream {
+class ReplyStream final : public ReplyEvents {
  public:
-  ReplyStream(const OpenAiRequest& request, const ReplyHead& head, const ChatFormat& chat,
-              StreamSink& sink);
+  ReplyStream(const ReplyContext& context, StreamSink& sink);
 
-  // Each is false when the client is gone.
-  bool Begin();  // chat: the role of every choice; completions: the echo, if asked for
-  bool OnEvent(const Choice& choice, const GenerateEvent& event);
-  bool Finish(const Usage& usage);   // usage if asked for, then [DONE]
-  bool Fail(const ApiError& error);  // in place of Finish
+  bool Begin() override;  // chat: the role of every choice; completions: the echo, if asked for
+  bool OnEvent(const Choice& choice, const GenerateEvent& event) override;
+  bool Finish(const Usage& usage) override;  // usage if asked for, then [DONE]
+  bool Fail(const ApiError& error) override;
 
  private:
   // What of a choice was sent.

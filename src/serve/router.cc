@@ -1,5 +1,7 @@
 #include "serve/router.h"
 
+#include <algorithm>
+
 namespace skippy {
 namespace {
 
@@ -24,6 +26,13 @@ bool PathMatches(std::string_view pattern, std::string_view path) {
     }
   }
   return pattern.empty() && path.empty();
+}
+
+const Route* Router::Find(std::string_view path) const {
+  const auto found = std::find_if(routes_.begin(), routes_.end(), [path](const Route& route) {
+    return PathMatches(route.path, path);
+  });
+  return found == routes_.end() ? nullptr : &*found;
 }
 
 std::string Router::AllowedMethods(std::string_view path) const {

@@ -5,6 +5,7 @@
 #include <string_view>
 #include <vector>
 
+#include "serve/api_error.h"
 #include "serve/http_types.h"
 
 namespace skippy {
@@ -15,12 +16,17 @@ struct Route {
   HttpHandler handler;
   // Answered without an API key and outside the limit of concurrent requests: health and the like.
   bool open = false;
+  // How requests are refused before the handler sees them: the form of the route's API.
+  HttpResponse (*refuse)(const ApiError& error) = ErrorResponse;
 };
 
 class Router {
  public:
   void Add(Route route) { routes_.push_back(std::move(route)); }
   const std::vector<Route>& routes() const { return routes_; }
+
+  // The first route of `path`, whatever the method; null when there is none. Owned by the router.
+  const Route* Find(std::string_view path) const;
 
   // The methods that `path` answers, "GET, POST"; empty when no route has this path.
   std::string AllowedMethods(std::string_view path) const;

@@ -4,39 +4,47 @@
 #include <utility>
 
 #include "base/log.h"
+#include "serve/anthropic.h"
 #include "serve/endpoints.h"
 #include "serve/json.h"
 
 namespace skippy {
 namespace {
 
-using EngineHandler = HttpResponse (*)(Engine& engine, const HttpRequest& request);
+using EngineHandler = HttpResponse (*)(const Serving& serving, const HttpRequest& request);
 
-HttpResponse AnswerChat(Engine& engine, const HttpRequest& request) {
-  return AnswerGeneration(engine, Endpoint::kChat, request);
+template <const Dialect& (*dialect)()>
+HttpResponse AnswerIn(const Serving& serving, const HttpRequest& request) {
+  return AnswerGeneration(serving, dialect(), request);
 }
 
-HttpResponse AnswerCompletions(Engine& engine, const HttpRequest& request) {
-  return AnswerGeneration(engine, Endpoint::kCompletions, request);
+template <HttpResponse (*answer)(Engine& engine, const HttpRequest& request)>
+HttpResponse OnEngine(const Serving& serving, const HttpRequest& request) {
+  return answer(serving.engine, request);
 }
 
 struct EngineRoute {
   const char* method;
   const char* path;
   EngineHandler handler;
+  HttpResponse (*refuse)(const ApiError& error) = ErrorResponse;
 };
 
 constexpr EngineRoute kEngineRoutes[] = {
-    {"POST", "/v1/chat/completions", AnswerChat},
-    {"POST", "/chat/completions", AnswerChat},
-    {"POST", "/v1/completions", AnswerCompletions},
-    {"POST", "/completions", AnswerCompletions},
-    {"GET", "/v1/models", AnswerModels},
-    {"GET", "/models", AnswerModels},
-    {"GET", "/v1/models/:model", AnswerModels},
-    {"POST", "/tokenize", AnswerTokenize},
-    {"POST", "/detokenize", AnswerDetokenize},
-    {"POST", "/apply-template", AnswerApplyTemplate},
+    {"POST", "/v1/chat/completions", AnswerIn<ChatDialect>},
+    {"POST", "/chat/completions", AnswerIn<ChatDialect>},
+    {"POST", "/v1/completions", AnswerIn<CompletionsDialect>},
+    {"POST", "/completions", AnswerIn<CompletionsDialect>},
+    {"POST", "/v1/responses", AnswerIn<ResponsesDialect>},
+    {"POST", "/v1/messages", AnswerIn<MessagesDialect>, MessagesErrorResponse},
+    {"POST", "/v1/messages/count_tokens", OnEngine<AnswerCountTokens>, MessagesErrorResponse},
+    {"GET", "/v1/models", OnEngine<AnswerModels>},
+    {"GET", "/models", OnEngine<AnswerModels>},
+    {"GET", "/v1/models/:model", OnEngine<AnswerModels>},
+    {"GET", "/v1/cache/explain/:request", AnswerExplain},
+    {"POST", "/tokenize", OnEngine<AnswerTokenize>},
+    {"POST", "/detokenize", OnEngine<AnswerDetokenize>},
+    {"POST", "/apply-template", OnEngine<AnswerApplyTemplate>},
 };
 
 bool IsLoopback(const std::string& host) {
@@ -55,21 +63,22 @@ class OpenAiServer final : public Server {
 
  private:
   Router MakeRoutes();
-  HttpResponse Dispatch(EngineHandler handler, const HttpRequest& request) const;
+  HttpResponse Dispatch(const EngineRoute& route, const HttpRequest& request) const;
   HttpResponse AnswerHealth() const;
 
   std::atomic<Engine*> engine_{nullptr};
   std::atomic<float> load_progress_{0.0F};
+  std::unique_ptr<ExplainLog> explain_;  // constant once listening
   std::unique_ptr<HttpServer> http_;
 };
 
-HttpResponse OpenAiServer::Dispatch(EngineHandler handler, const HttpRequest& request) const {
+HttpResponse OpenAiServer::Dispatch(const EngineRoute& route, const HttpRequest& request) const {
   Engine* engine = engine_.load();
   if (engine == nullptr) {
-    return ErrorResponse(
+    return route.refuse(
         ApiError{503, "the model is still loading", "unavailable_error", "", "loading_model"});
   }
-  return handler(*engine, request);
+  return route.handler({*engine, *explain_}, request);
 }
 
 HttpResponse OpenAiServer::AnswerHealth() const {
@@ -92,10 +101,9 @@ HttpResponse OpenAiServer::AnswerHealth() const {
 Router OpenAiServer::MakeRoutes() {
   Router router;
   for (const EngineRoute& route : kEngineRoutes) {
-    router.Add(
-        {route.method, route.path, [this, handler = route.handler](const HttpRequest& request) {
-           return Dispatch(handler, request);
-         }});
+    router.Add({route.method, route.path,
+                [this, &route](const HttpRequest& request) { return Dispatch(route, request); },
+                false, route.refuse});
   }
   for (const char* path : {"/health", "/v1/health"}) {
     router.Add({"GET", path, [this](const HttpRequest&) { return AnswerHealth(); }, true});
@@ -112,6 +120,7 @@ Router OpenAiServer::MakeRoutes() {
 }
 
 Status OpenAiServer::Listen(const ServerOptions& options) {
+  explain_ = std::make_unique<ExplainLog>(options.explain_text);
   SKIPPY_ASSIGN_OR_RETURN(http_, HttpServer::Start(options.http, MakeRoutes()));
   if (!IsLoopback(options.http.host) && options.http.api_keys.empty()) {
     LogWarning("listening on {} without an API key: whoever reaches this machine can use the model",

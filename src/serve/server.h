@@ -12,6 +12,7 @@ namespace skippy {
 
 struct ServerOptions {
   HttpServerOptions http;
+  bool explain_text = true;  // explanations may quote prompts; these are kept in memory only
 };
 
 // Thread-safe.

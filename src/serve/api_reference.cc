@@ -1,0 +1,120 @@
+#include "serve/api_reference.h"
+
+#include <cmath>
+#include <span>
+#include <string_view>
+
+#include "serve/anthropic.h"
+#include "serve/openai_schema.h"
+#include "serve/responses.h"
+
+namespace skippy {
+namespace {
+
+constexpr std::string_view kHead =
+    R"(# HTTP API
+
+<!-- Generated from the field tables in src/serve/. Regenerate with
+     SKIPPY_UPDATE_DOCS=1 serve_test --gtest_filter='ApiReference*' -->
+
+`skippy serve` answers on one port:
+
+| method and path | what |
+|---|---|
+| `POST /v1/chat/completions` | OpenAI chat completions |
+| `POST /v1/completions` | OpenAI completions |
+| `POST /v1/responses` | OpenAI responses; nothing is kept between them |
+| `POST /v1/messages` | Anthropic messages |
+| `POST /v1/messages/count_tokens` | the length of such a request's prompt |
+| `GET /v1/models`, `GET /v1/models/ID` | the loaded model |
+| `GET /v1/cache/explain/ID` | how far one of the last 256 requests was cached, and why |
+| `POST /tokenize`, `/detokenize`, `/apply-template` | llama-server's helpers |
+| `GET /health` | 200 when the model is loaded, 503 before; asks for no key |
+
+A key, where the server has any, is taken from `Authorization: Bearer KEY` or `x-api-key: KEY`. No
+header that would let web pages of other origins call the server is sent.
+
+Fields that a table does not name are ignored. A field of a wrong type or out of its range is
+answered with 400 and its name, as is a prompt that does not fit the context
+(`context_length_exceeded`, with both numbers).
+
+## Where the cache shows
+
+- Chat completions, completions: `usage.prompt_tokens_details` has `cached_tokens`, read from the
+  cache, and `cache_write_tokens`, recorded.
+- Responses: the same two in `usage.input_tokens_details`.
+- Messages: `usage.cache_read_input_tokens` and `usage.cache_creation_input_tokens`; these and
+  `input_tokens` add up to the prompt. In a stream, `message_start` has them as they are when the
+  prompt is computed, `message_delta` as they are at the end.
+
+Every answer also has `timings`, with tokens by tier and milliseconds by phase, and the header
+`X-Request-Id`; answers that are not streamed have `X-Skippy-Cache` too.
+
+The explanation of a request names where its cached prefix ended and why: `complete`, `new_text`,
+`diverged` (with the text on both sides, from memory, and a hint when a date, a time or an id is
+what differs), `not_kept`, `never_seen`, `not_asked`; and an estimate of the milliseconds saved.
+
+The state of a prompt is shared by all who send the same beginning. Whether a prompt is cached can
+be seen from `cached_tokens` and from the time it takes; who must not learn this about each other
+needs different values of `cache_salt`.
+)";
+
+struct TypeName {
+  FieldType type;
+  std::string_view name;
+};
+constexpr TypeName kTypeNames[] = {{kBoolean, "boolean"}, {kInteger, "integer"},
+                                   {kNumber, "number"},   {kString, "string"},
+                                   {kArray, "array"},     {kObject, "object"}};
+
+std::string Number(double number) { return std::to_string(static_cast<long long>(number)); }
+
+std::string Type(const FieldSpec& field) {
+  constexpr double kInt32Max = 2147483647.0;
+  std::string text;
+  for (const TypeName& known : kTypeNames) {
+    if ((field.types & known.type) != 0) {
+      text += (text.empty() ? "" : " or ") + std::string(known.name);
+    }
+  }
+  if (std::isinf(field.min) || std::isinf(field.max)) {
+    return text;
+  }
+  return text + (field.max == kInt32Max ? ", at least " + Number(field.min)
+                                        : ", " + Number(field.min) + " to " + Number(field.max));
+}
+
+std::string_view Use(FieldUse use) {
+  switch (use) {
+    case FieldUse::kHonoured:
+      return "honoured";
+    case FieldUse::kNoEffect:
+      return "accepted, no effect";
+    case FieldUse::kRefused:
+      return "refused";
+  }
+  return "";
+}
+
+std::string Section(std::string_view title, Endpoint endpoint, std::span<const FieldSpec> table) {
+  std::string text =
+      "\n## " + std::string(title) + "\n\n| field | value | | |\n|---|---|---|---|\n";
+  for (const FieldSpec& field : table) {
+    if ((field.endpoints & static_cast<unsigned>(endpoint)) != 0) {
+      text += "| `" + std::string(field.name) + "` | " + Type(field) + " | " +
+              std::string(Use(field.use)) + " | " + std::string(field.note) + " |\n";
+    }
+  }
+  return text;
+}
+
+}  // namespace
+
+std::string ApiReferenceMarkdown() {
+  return std::string(kHead) + Section("Chat completions", Endpoint::kChat, FieldTable()) +
+         Section("Completions", Endpoint::kCompletions, FieldTable()) +
+         Section("Responses", Endpoint::kResponses, ResponsesFieldTable()) +
+         Section("Messages", Endpoint::kMessages, MessagesFieldTable());
+}
+
+}  // namespace skippy

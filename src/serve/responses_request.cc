@@ -1,0 +1,208 @@
+#include <string>
+#include <utility>
+
+#include "serve/responses.h"
+
+namespace skippy {
+namespace {
+
+constexpr auto kBit = static_cast<unsigned>(Endpoint::kResponses);
+constexpr auto kHonoured = FieldUse::kHonoured;
+constexpr auto kNoEffect = FieldUse::kNoEffect;
+constexpr auto kRefused = FieldUse::kRefused;
+constexpr double kInt32Max = 2147483647.0;
+constexpr std::string_view kNothingKept = "the server keeps no responses: send the whole input";
+
+constexpr FieldSpec kFields[] = {
+    {"model", kString, kBit, kHonoured, "echoed; the loaded model answers"},
+    {"input", kString | kArray, kBit, kHonoured,
+     "text; messages, function_call, function_call_output and reasoning items"},
+    {"instructions", kString, kBit, kHonoured, "the system message"},
+    {"stream", kBoolean, kBit, kHonoured, "server-sent events"},
+    {"max_output_tokens", kInteger, kBit, kHonoured, "0: compute and record the prompt only", 0,
+     kInt32Max},
+    {"temperature", kNumber, kBit, kHonoured, "0: greedy", 0, 100},
+    {"top_p", kNumber, kBit, kHonoured, "", 0, 1},
+    {"tools", kArray, kBit, kHonoured, "functions"},
+    {"tool_choice", kString | kObject, kBit, kHonoured, "none, auto, required or a function"},
+    {"parallel_tool_calls", kBoolean, kBit, kHonoured, ""},
+    {"text", kObject, kBit, kHonoured, ""},
+    {"text.format", kObject, kBit, kHonoured, "text, json_object, json_schema"},
+    {"text.verbosity", kString, kBit, kNoEffect, ""},
+    {"reasoning", kObject, kBit, kHonoured, ""},
+    {"reasoning.effort", kString, kBit, kHonoured, "none: no thinking; others reach the template"},
+    {"cache_salt", kString, kBit, kHonoured,
+     "requests share cached state only with equal salts; at most 256 bytes"},
+    {"prompt_cache_retention", kString, kBit, kHonoured, "in_memory keeps the prompt off the disk"},
+    {"previous_response_id", kString, kBit, kRefused, kNothingKept},
+    {"conversation", kString | kObject, kBit, kRefused, kNothingKept},
+    {"prompt", kObject, kBit, kRefused, "the server keeps no prompts"},
+    {"background", kBoolean, kBit, kRefused, "the server answers on the connection"},
+    {"prompt_cache_key", kString, kBit, kNoEffect,
+     "prefixes are shared whatever the key; cache_salt isolates"},
+    {"store", kBoolean, kBit, kNoEffect, "nothing is kept"},
+    {"include", kArray, kBit, kNoEffect, ""},
+    {"metadata", kObject, kBit, kNoEffect, ""},
+    {"truncation", kString, kBit, kNoEffect, "a prompt that is too long is refused"},
+    {"user", kString, kBit, kNoEffect, ""},
+    {"safety_identifier", kString, kBit, kNoEffect, ""},
+    {"service_tier", kString, kBit, kNoEffect, ""},
+    {"max_tool_calls", kInteger, kBit, kNoEffect, ""},
+};
+
+std::string Member(const Json& object, const char* name) {
+  const Json* value = object.is_object() ? FindMember(object, name) : nullptr;
+  return value != nullptr && value->is_string() ? value->get<std::string>() : "";
+}
+
+// The parts of a message as chat completions name them.
+Json ChatContent(const Json& content) {
+  if (!content.is_array()) {
+    return content;
+  }
+  Json parts = Json::array();
+  for (const Json& part : content) {
+    const std::string type = Member(part, "type");
+    const bool text = type == "input_text" || type == "output_text" || type == "text";
+    parts.push_back(text ? Json{{"type", "text"}, {"text", Member(part, "text")}} : part);
+  }
+  return parts;
+}
+
+// Calls that follow each other, or a message of the assistant, are one message.
+void AddCall(const Json& item, Json& messages) {
+  Json call{
+      {"id", Member(item, "call_id")},
+      {"type", "function"},
+      {"function", {{"name", Member(item, "name")}, {"arguments", Member(item, "arguments")}}}};
+  if (messages.empty() || messages.back()["role"] != "assistant") {
+    messages.push_back(Json{{"role", "assistant"}});
+  }
+  messages.back()["tool_calls"].push_back(std::move(call));
+}
+
+ApiStatus AddItem(const Json& item, std::size_t index, Json& messages) {
+  const std::string place = "input[" + std::to_string(index) + "]";
+  const std::string type = Member(item, "type");
+  if (type == "function_call") {
+    AddCall(item, messages);
+    return {};
+  }
+  if (type == "function_call_output") {
+    const Json* output = FindMember(item, "output");
+    messages.push_back(Json{{"role", "tool"},
+                            {"tool_call_id", Member(item, "call_id")},
+                            {"content", output == nullptr ? Json("") : ChatContent(*output)}});
+    return {};
+  }
+  if (type == "reasoning") {
+    return {};
+  }
+  const Json* content = item.is_object() ? FindMember(item, "content") : nullptr;
+  if ((!type.empty() && type != "message") || content == nullptr || Member(item, "role").empty()) {
+    return InvalidRequest(place,
+                          "'" + place +
+                              "' must be a message with role and content, a function_call, a "
+                              "function_call_output or a reasoning item",
+                          "unsupported_content");
+  }
+  messages.push_back(Json{{"role", Member(item, "role")}, {"content", ChatContent(*content)}});
+  return {};
+}
+
+ApiStatus ReadInput(const Json& body, Json& chat) {
+  Json messages = Json::array();
+  if (const auto instructions = GetString(body, "instructions")) {
+    messages.push_back(Json{{"role", "system"}, {"content", *instructions}});
+  }
+  const Json* input = FindMember(body, "input");
+  if (input == nullptr || input->empty()) {
+    return InvalidRequest("input", "'input' is required", "missing_required_parameter");
+  }
+  if (input->is_string()) {
+    messages.push_back(Json{{"role", "user"}, {"content", *input}});
+  } else {
+    for (std::size_t i = 0; i < input->size(); ++i) {
+      if (ApiStatus ok = AddItem((*input)[i], i, messages); !ok) {
+        return ok;
+      }
+    }
+  }
+  chat["messages"] = std::move(messages);
+  return {};
+}
+
+ApiStatus ReadTools(const Json& body, Json& chat) {
+  const Json* tools = FindMember(body, "tools");
+  for (std::size_t i = 0; tools != nullptr && i < tools->size(); ++i) {
+    const Json& tool = (*tools)[i];
+    const std::string place = "tools[" + std::to_string(i) + "]";
+    if (Member(tool, "type") != "function" || Member(tool, "name").empty()) {
+      return InvalidRequest(place,
+                            "'" + place + "' must be {\"type\": \"function\", \"name\": ...}",
+                            "unsupported_tool");
+    }
+    Json function = tool;
+    function.erase("type");
+    chat["tools"].push_back(Json{{"type", "function"}, {"function", std::move(function)}});
+  }
+  const Json* choice = FindMember(body, "tool_choice");
+  if (choice != nullptr) {
+    chat["tool_choice"] = choice->is_object()
+                              ? Json{{"type", Member(*choice, "type")},
+                                     {"function", {{"name", Member(*choice, "name")}}}}
+                              : *choice;
+  }
+  return {};
+}
+
+// Here the schema stands beside the type, there in a member of its own.
+void ReadFormat(const Json& body, Json& chat) {
+  const Json* text = FindMember(body, "text");
+  const Json* format = text == nullptr ? nullptr : FindMember(*text, "format");
+  if (format == nullptr) {
+    return;
+  }
+  chat["response_format"] = *format;
+  if (Member(*format, "type") == "json_schema") {
+    Json wrapper = *format;
+    wrapper.erase("type");
+    chat["response_format"] = Json{{"type", "json_schema"}, {"json_schema", std::move(wrapper)}};
+  }
+}
+
+void CopyFields(const Json& body, Json& chat) {
+  for (const char* name : {"model", "stream", "temperature", "top_p", "parallel_tool_calls",
+                           "cache_salt", "prompt_cache_retention"}) {
+    if (const Json* value = FindMember(body, name)) {
+      chat[name] = *value;
+    }
+  }
+  if (const auto max_tokens = GetInteger(body, "max_output_tokens")) {
+    chat["max_tokens"] = *max_tokens;
+  }
+  if (const auto effort = GetString(body, "reasoning.effort")) {
+    chat["reasoning_effort"] = *effort;
+  }
+}
+
+}  // namespace
+
+std::span<const FieldSpec> ResponsesFieldTable() { return kFields; }
+
+ApiResult<Json> ChatBodyOfResponses(const Json& body) {
+  if (ApiStatus valid = ValidateFields(body, Endpoint::kResponses, kFields); !valid) {
+    return std::move(valid).error();
+  }
+  Json chat = Json::object();
+  CopyFields(body, chat);
+  ReadFormat(body, chat);
+  for (const auto read : {ReadInput, ReadTools}) {
+    if (ApiStatus ok = read(body, chat); !ok) {
+      return std::move(ok).error();
+    }
+  }
+  return chat;
+}
+
+}  // namespace skippy
