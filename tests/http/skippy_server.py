@@ -1,8 +1,8 @@
 """The real server as a child process, and a small client for it.
 
-Goal: every black-box test drives the binary that users run. Method: the server picks free ports
+Goal: each black-box test drives the binary that users run. Method: the server picks free ports
 and tells them in its log; what is waited for is a condition; the child dies with the test. Tests
-assert tokens computed and counters, never time. SKIPPY_BINARY and SKIPPY_MODELS name what is tested.
+assert tokens computed and counters, never time. SKIPPY_BINARY and SKIPPY_MODELS say what is used.
 """
 
 import ctypes
