@@ -1,5 +1,6 @@
 // What an active disk tier costs requests that are answered from the engine's own state: two
-// servers, one with the tier and one without, asked the same in the order A B B A.
+// servers, one with the tier and one without, asked the same in the order A B B A. Both are started
+// anew several times, because where a process finds its memory moves its speed.
 #include <spdlog/fmt/fmt.h>
 
 #include <algorithm>
@@ -24,12 +25,14 @@ struct OverheadOptions {
   std::string work;
   TokenCount prompt_tokens = 1000;
   TokenCount reply_tokens = 16;
-  int pairs = 40;
+  int pairs = 40;    // in all
+  int restarts = 8;  // that share them
   bool tiny = false;
 };
 
-// What one of the two servers answered, in order.
+// One of the two servers, and what all servers of its kind answered, in order.
 struct Arm {
+  std::string disk;  // value of --kv-cache-disk
   std::unique_ptr<ServerProcess> server;
   std::vector<Completion> completions;
 };
@@ -50,11 +53,14 @@ Result<OverheadOptions> ReadOptions(const std::vector<std::string>& arguments) {
   app.add_option("--tokens", options.prompt_tokens, "prompt length")->check(CLI::Range(2, 1 << 20));
   app.add_option("--reply", options.reply_tokens, "reply length")->check(CLI::Range(1, 4096));
   app.add_option("--pairs", options.pairs, "pairs of requests")->check(CLI::Range(1, 10000));
+  app.add_option("--restarts", options.restarts, "fresh servers that share the pairs")
+      ->check(CLI::Range(1, 10000));
   app.add_option("--work", options.work, "folder for cache roots");
   app.add_flag("--tiny", options.tiny, "few pairs of short requests");
   SKIPPY_RETURN_IF_ERROR(ParseArguments(app, arguments));
   if (options.tiny) {
     options.pairs = 2;
+    options.restarts = 1;
     options.prompt_tokens = 100;
     options.reply_tokens = 2;
   }
@@ -65,25 +71,20 @@ Result<OverheadOptions> ReadOptions(const std::vector<std::string>& arguments) {
 }
 
 // One thread, so that all computing is engine-thread time and none of it is waiting for another.
-Result<Arm> StartArm(const OverheadOptions& options, const Workspace& workspace,
-                     const std::string& disk) {
-  ServerCommand command{options.model, workspace.path() + "/server.log", {}};
-  command.flags = {
-      "-c",
-      std::to_string(options.prompt_tokens + kSpareContextTokens + options.reply_tokens),
-      "-np",
-      "1",
-      "-t",
-      "1",
-      "--kv-cache-disk",
-      disk};
-  if (disk != "off") {
+Status StartServer(const OverheadOptions& options, const Workspace& workspace, Arm* arm) {
+  const TokenCount context = options.prompt_tokens + options.reply_tokens + kSpareContextTokens;
+  ServerCommand command;
+  command.model_path = options.model;
+  command.log_path = workspace.path() + "/server.log";
+  command.on_one_cpu = true;
+  command.flags = {"-c", std::to_string(context), "-np", "1", "-t", "1"};
+  command.flags.insert(command.flags.end(), {"--kv-cache-disk", arm->disk});
+  if (arm->disk != "off") {
     command.flags.insert(command.flags.end(), {"--kv-cache-disk-dir", workspace.path() + "/root",
                                                "--kv-cache-min-free", "1GiB"});
   }
-  Arm arm;
-  SKIPPY_ASSIGN_OR_RETURN(arm.server, ServerProcess::Start(command));
-  return arm;
+  SKIPPY_ASSIGN_OR_RETURN(arm->server, ServerProcess::Start(command));
+  return {};
 }
 
 Status Ask(const OverheadOptions& options, const std::vector<Token>& prompt, Arm* arm) {
@@ -145,6 +146,7 @@ BenchReport MakeReport(const OverheadOptions& options, const Overhead& overhead)
   report.inputs = {
       {"model", options.model.substr(options.model.rfind('/') + 1)},
       {"pairs", std::to_string(options.pairs)},
+      {"restarts", std::to_string(options.restarts)},
       {"prompt_tokens", std::to_string(options.prompt_tokens)},
       {"reply_tokens", std::to_string(options.reply_tokens)},
       {"computed_prompt_tokens", "1 in every request of both arms"},
@@ -160,29 +162,36 @@ BenchReport MakeReport(const OverheadOptions& options, const Overhead& overhead)
   return report;
 }
 
+// Two fresh servers; `pairs` comparisons.
+Status RunPairs(const OverheadOptions& options, int pairs, Arm* with, Arm* without) {
+  SKIPPY_ASSIGN_OR_RETURN(const std::unique_ptr<Workspace> workspace,
+                          Workspace::Create(options.work));
+  SKIPPY_RETURN_IF_ERROR(StartServer(options, *workspace, with));
+  SKIPPY_RETURN_IF_ERROR(StartServer(options, *workspace, without));
+  SKIPPY_ASSIGN_OR_RETURN(const std::vector<Token> prompt,
+                          RandomPrompt(with->server->port(), options.prompt_tokens, kPromptSeed));
+  SKIPPY_RETURN_IF_ERROR(WarmUp(options, prompt, with));
+  SKIPPY_RETURN_IF_ERROR(WarmUp(options, prompt, without));
+  SKIPPY_RETURN_IF_ERROR(with->server->WaitUntilDurable());
+  for (int i = 0; i < pairs; ++i) {
+    SKIPPY_RETURN_IF_ERROR(Ask(options, prompt, i % 2 == 0 ? with : without));
+    SKIPPY_RETURN_IF_ERROR(Ask(options, prompt, i % 2 == 0 ? without : with));
+  }
+  SKIPPY_RETURN_IF_ERROR(with->server->Stop());
+  return without->server->Stop();
+}
+
 }  // namespace
 
 Result<BenchReport> RunL3Overhead(const std::vector<std::string>& arguments) {
   SKIPPY_ASSIGN_OR_RETURN(const OverheadOptions options, ReadOptions(arguments));
-  SKIPPY_ASSIGN_OR_RETURN(const std::unique_ptr<Workspace> workspace,
-                          Workspace::Create(options.work));
-  SKIPPY_ASSIGN_OR_RETURN(Arm with, StartArm(options, *workspace, "256MiB"));
-  SKIPPY_ASSIGN_OR_RETURN(Arm without, StartArm(options, *workspace, "off"));
-  SKIPPY_ASSIGN_OR_RETURN(const std::vector<Token> prompt,
-                          RandomPrompt(with.server->port(), options.prompt_tokens, kPromptSeed));
-  SKIPPY_RETURN_IF_ERROR(WarmUp(options, prompt, &with));
-  SKIPPY_RETURN_IF_ERROR(WarmUp(options, prompt, &without));
-  SKIPPY_RETURN_IF_ERROR(with.server->WaitUntilDurable());
-  for (int i = 0; i < options.pairs; ++i) {
-    Arm& first = i % 2 == 0 ? with : without;
-    Arm& second = i % 2 == 0 ? without : with;
-    SKIPPY_RETURN_IF_ERROR(Ask(options, prompt, &first));
-    SKIPPY_RETURN_IF_ERROR(Ask(options, prompt, &second));
+  Arm with{"256MiB", nullptr, {}};
+  Arm without{"off", nullptr, {}};
+  const int pairs_each = (options.pairs + options.restarts - 1) / options.restarts;
+  for (int left = options.pairs; left > 0; left -= pairs_each) {
+    SKIPPY_RETURN_IF_ERROR(RunPairs(options, std::min(left, pairs_each), &with, &without));
   }
-  BenchReport report = MakeReport(options, Compare(with, without));
-  SKIPPY_RETURN_IF_ERROR(with.server->Stop());
-  SKIPPY_RETURN_IF_ERROR(without.server->Stop());
-  return report;
+  return MakeReport(options, Compare(with, without));
 }
 
 }  // namespace skippy::bench

@@ -1,6 +1,7 @@
 #include "bench/server_process.h"
 
 #include <fcntl.h>
+#include <sched.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -56,11 +57,33 @@ std::vector<std::string> CommandLine(const ServerCommand& command) {
   return line;
 }
 
+cpu_set_t AllowedCpus(bool only_first) {
+  cpu_set_t allowed;
+  CPU_ZERO(&allowed);
+  sched_getaffinity(0, sizeof(allowed), &allowed);
+  bool found = false;
+  for (int cpu = 0; only_first && cpu < CPU_SETSIZE; ++cpu) {
+    if (found) {
+      CPU_CLR(cpu, &allowed);
+    }
+    found = found || CPU_ISSET(cpu, &allowed);
+  }
+  return allowed;
+}
+
+struct ChildSetup {
+  int log = -1;
+  pid_t parent = -1;
+  cpu_set_t cpus;
+  char* const* arguments = nullptr;
+};
+
 // Between fork and exec only what is safe in the child of a process with threads.
-[[noreturn]] void RunChild(int log, pid_t parent, char* const* arguments) {
+[[noreturn]] void RunChild(const ChildSetup& setup) {
   prctl(PR_SET_PDEATHSIG, SIGKILL);
-  if (getppid() == parent && dup2(log, STDOUT_FILENO) >= 0 && dup2(log, STDERR_FILENO) >= 0) {
-    execv("/proc/self/exe", arguments);
+  if (getppid() == setup.parent && sched_setaffinity(0, sizeof(setup.cpus), &setup.cpus) == 0 &&
+      dup2(setup.log, STDOUT_FILENO) >= 0 && dup2(setup.log, STDERR_FILENO) >= 0) {
+    execv("/proc/self/exe", setup.arguments);
   }
   _exit(127);
 }
@@ -82,13 +105,13 @@ Result<std::unique_ptr<ServerProcess>> ServerProcess::Start(const ServerCommand&
   std::unique_ptr<ServerProcess> server(new ServerProcess);
   server->log_path_ = command.log_path;
   server->log_start_ = std::filesystem::file_size(command.log_path);
-  const pid_t parent = getpid();
+  const ChildSetup setup{log.get(), getpid(), AllowedCpus(command.on_one_cpu), arguments.data()};
   server->pid_ = fork();
   if (server->pid_ < 0) {
     return MakeError(ErrorCode::kResourceExhausted, "cannot start another process");
   }
   if (server->pid_ == 0) {
-    RunChild(log.get(), parent, arguments.data());
+    RunChild(setup);
   }
   SKIPPY_RETURN_IF_ERROR(server->WaitUntilReady());
   return server;

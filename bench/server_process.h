@@ -16,6 +16,8 @@ struct ServerCommand {
   std::string model_path;
   std::string log_path;            // appended to
   std::vector<std::string> flags;  // of `skippy serve`; ports are chosen here
+  // All its threads on the first CPU of this process: the CPUs of a virtual machine may differ.
+  bool on_one_cpu = false;
 };
 
 // One run of `skippy serve`. It dies with the thread that started it, however that ends. Not
