@@ -28,8 +28,55 @@ struct Exception {
 
 // The generator writes no model of these.
 constexpr Exception kNotGenerated[] = {
-    {"clip", "not a language model of this engine"},
+    {"clip", "not a language model"},
+    {"gptj", "no usable implementation"},
+    {"bert", "no tokenizer in the generator, encoder only"},
+    {"modern-bert", "no tokenizer in the generator, encoder only"},
+    {"nomic-bert", "no tokenizer in the generator, encoder only"},
+    {"nomic-bert-moe", "no tokenizer in the generator, encoder only"},
+    {"neo-bert", "no tokenizer in the generator, encoder only"},
+    {"jina-bert-v2", "no tokenizer in the generator, encoder only"},
+    {"jina-bert-v3", "no tokenizer in the generator, encoder only"},
+    {"eurobert", "no tokenizer in the generator, encoder only"},
+    {"plamo3", "the generator cannot save it"},
+    {"gemma3", "the generator cannot save it"},
+    {"gemma3n", "the generator cannot save it"},
+    {"gemma4", "left out by the generator"},
+    {"gemma4-assistant", "draft model"},
+    {"gemma-embedding", "embedding model"},
+    {"cohere2", "the generator cannot save it"},
+    {"cohere2moe", "the generator cannot save it"},
+    {"olmo2", "the generator cannot save it"},
+    {"muse-glimmer", "the generator cannot save it"},
+    {"deepseek2-ocr", "left out by the generator"},
+    {"bitnet", "the generator cannot save it"},
+    {"t5", "the generator cannot save it"},
+    {"t5encoder", "encoder only"},
+    {"exaone-moe", "the generator cannot save it"},
+    {"rwkv6", "left out by the generator: it hangs"},
+    {"rwkv6qwen2", "left out by the generator: it hangs"},
+    {"rwkv7", "left out by the generator: it hangs"},
+    {"arwkv7", "left out by the generator: it hangs"},
+    {"graniteswitch", "left out by the generator: it needs an adapter"},
+    {"granite_swa", "the generator cannot save it"},
+    {"chameleon", "no usable implementation"},
+    {"wavtokenizer-dec", "left out by the generator"},
+    {"plm", "left out by the generator"},
+    {"dots3note", "the generator cannot save it"},
+    {"afmoe", "the generator cannot save it"},
+    {"laguna", "the generator cannot save it"},
+    {"apertus", "the generator cannot save it"},
+    {"eagle3", "draft model"},
+    {"dflash", "draft model"},
+    {"mimo2", "the generator cannot save it"},
+    {"step35", "the generator cannot save it"},
+    {"llama-embed", "embedding model"},
+    {"mellum", "the generator cannot save it"},
 };
+
+// Each token looks at the few rows that an indexer picks, and costs a hundred times more: a short
+// prompt, and more damaged rows than one, which is likely not picked.
+constexpr std::string_view kPicksRows[] = {"deepseek32", "glm-dsa"};
 
 // The engine offers no context with q8_0 K/V and flash attention.
 constexpr Exception kNoQuantisedRows[] = {
@@ -40,6 +87,10 @@ constexpr Exception kNoQuantisedRows[] = {
 // put in place near the end.
 constexpr std::string_view kShortMemory[] = {"command-r", "talkie", "plamo",   "falcon", "bloom",
                                              "mpt",       "phi2",   "minicpm", "gemma"};
+
+bool IsIn(std::span<const std::string_view> list, std::string_view architecture) {
+  return std::find(list.begin(), list.end(), architecture) != list.end();
+}
 
 const Exception* Find(std::span<const Exception> table, std::string_view architecture) {
   const auto found = std::find_if(table.begin(), table.end(), [&](const Exception& entry) {
@@ -92,8 +143,11 @@ void ArchIdentityTest::ExpectExact(const GeneratedModels& models, const Generate
   if (model.positions_max > 0) {
     input.prompt_tokens = std::min(input.prompt_tokens, model.positions_max);
   }
-  input.control_near_end =
-      std::count(std::begin(kShortMemory), std::end(kShortMemory), GetParam()) > 0;
+  input.control_near_end = IsIn(kShortMemory, GetParam());
+  if (IsIn(kPicksRows, GetParam())) {
+    input.prompt_tokens = 150;
+    input.damaged_rows = 64;
+  }
   input.root = models.Sub(model.name + "-replay");
   ExpectExactIn(kReplay, input, model);
   input.root = models.Sub(model.name + "-beside");
@@ -117,12 +171,12 @@ void ArchIdentityTest::ExpectExactIn(const ProbeSetting& setting, const ProbeInp
   EXPECT_TRUE(findings->same_logits_at_end);
   EXPECT_TRUE(findings->same_logits_inside_segment);
   EXPECT_GT(findings->foreign_segment_moves, 0) << "the control proves nothing";
-  EXPECT_GT(findings->damaged_row_moves, 0) << "the control proves nothing";
+  EXPECT_GT(findings->damaged_rows_move, 0) << "the control proves nothing";
   char note[160];
-  std::snprintf(note, sizeof(note), "%d tokens%s; another segment moves %.1e, a damaged row %.1e",
+  std::snprintf(note, sizeof(note), "%d tokens%s; another segment moves %.1e, %d damaged %.1e",
                 findings->prompt_tokens, findings->rows_by_position ? "" : ", whole exports",
-                static_cast<double>(findings->foreign_segment_moves),
-                static_cast<double>(findings->damaged_row_moves));
+                static_cast<double>(findings->foreign_segment_moves), input.damaged_rows,
+                static_cast<double>(findings->damaged_rows_move));
   Report(model, setting.name, !HasFailure(), note);
 }
 

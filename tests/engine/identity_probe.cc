@@ -25,8 +25,6 @@ namespace {
 
 constexpr int kUbatchTokens = 128;
 constexpr int kLanes = 3;
-constexpr TokenCount kForeignTokens = 200;
-constexpr TokenCount kGapTokens = 100;
 
 using Bytes = std::vector<std::byte>;
 using Logits = std::vector<float>;
@@ -85,11 +83,11 @@ class Instance {
   int vocabulary() const { return llama_vocab_n_tokens(llama_model_get_vocab(context_->model())); }
 
   // Another sequence takes the first cells, or cells behind a gap.
-  Status PlaceForeignState(bool behind_gap) {
+  Status PlaceForeignState(TokenCount tokens, bool behind_gap) {
     if (behind_gap) {
-      SKIPPY_RETURN_IF_ERROR(Compute(NthLane(1), RandomTokens(kGapTokens, vocabulary(), 4)));
+      SKIPPY_RETURN_IF_ERROR(Compute(NthLane(1), RandomTokens(tokens / 2, vocabulary(), 4)));
     }
-    SKIPPY_RETURN_IF_ERROR(Compute(NthLane(2), RandomTokens(kForeignTokens, vocabulary(), 3)));
+    SKIPPY_RETURN_IF_ERROR(Compute(NthLane(2), RandomTokens(tokens, vocabulary(), 3)));
     context_->Clear(NthLane(1));
     return {};
   }
@@ -113,7 +111,7 @@ class Instance {
     SKIPPY_RETURN_IF_ERROR(Decode(batch));
     const float* first = llama_get_logits_ith(context_->raw(), 0);
     Logits logits(first, first + vocabulary());
-    if (!std::all_of(logits.begin(), logits.end(), [](float x) { return std::isfinite(x); })) {
+    if (!std::all_of(logits.begin(), logits.end(), [](float x) { return !std::isnan(x); })) {
       return MakeError(ErrorCode::kInternal, "logits that are no numbers");
     }
     return logits;
@@ -214,7 +212,7 @@ class AnyTokenProbe {
     SKIPPY_ASSIGN_OR_RETURN(const auto first, Instance::Start(input_.model_path, setting_));
     prompt_ = RandomTokens(end_, first->vocabulary(), 1);
     if (setting_.beside_foreign_state) {
-      SKIPPY_RETURN_IF_ERROR(first->PlaceForeignState(/*behind_gap=*/false));
+      SKIPPY_RETURN_IF_ERROR(first->PlaceForeignState(end_ / 3, /*behind_gap=*/false));
     }
     SKIPPY_RETURN_IF_ERROR(Record(*first));
     SKIPPY_RETURN_IF_ERROR(KeepSegments(*first, &segments_));
@@ -253,7 +251,7 @@ class AnyTokenProbe {
     return cache.get()->Close();
   }
 
-  // The prompt as the cut rule divides it, and the row before the last one by itself.
+  // The prompt as the cut rule divides it, and the rows to be damaged by themselves.
   Status KeepSegments(Instance& instance, std::vector<Segment>* out) {
     for (TokenCount first = 0, end = 0; first < end_; first = end) {
       const TokenCount turn_end = first < end_ / 3 ? end_ / 3 : end_;
@@ -261,8 +259,8 @@ class AnyTokenProbe {
       SKIPPY_ASSIGN_OR_RETURN(Segment segment, instance.Export(first, end));
       out->push_back(std::move(segment));
     }
-    SKIPPY_ASSIGN_OR_RETURN((out == &segments_ ? row_ : other_row_),
-                            instance.Export(end_ - 2, end_ - 1));
+    SKIPPY_ASSIGN_OR_RETURN((out == &segments_ ? last_rows_ : other_last_rows_),
+                            instance.Export(end_ - 1 - input_.damaged_rows, end_ - 1));
     return {};
   }
 
@@ -276,7 +274,7 @@ class AnyTokenProbe {
   Result<std::unique_ptr<Instance>> StartSecond() {
     SKIPPY_ASSIGN_OR_RETURN(auto second, Instance::Start(input_.model_path, setting_));
     if (setting_.beside_foreign_state) {
-      SKIPPY_RETURN_IF_ERROR(second->PlaceForeignState(/*behind_gap=*/true));
+      SKIPPY_RETURN_IF_ERROR(second->PlaceForeignState(end_ / 3, /*behind_gap=*/true));
     }
     return second;
   }
@@ -349,21 +347,21 @@ class AnyTokenProbe {
     foreign[index] = other_segments_[index];
     SKIPPY_ASSIGN_OR_RETURN(findings_.foreign_segment_moves, ChangeWith(foreign));
     std::vector<Segment> damaged = segments_;
-    damaged.push_back(DamagedRow());
-    SKIPPY_ASSIGN_OR_RETURN(findings_.damaged_row_moves, ChangeWith(damaged));
+    damaged.push_back(DamagedRows());
+    SKIPPY_ASSIGN_OR_RETURN(findings_.damaged_rows_move, ChangeWith(damaged));
     return {};
   }
 
-  // Every byte of the row's own state has one bit flipped that leaves finite numbers finite. Which
-  // bytes these are: those in which the same row of two prompts differs.
-  Segment DamagedRow() const {
-    Segment row = row_;
-    for (std::size_t i = 0; i < row.bytes.size(); ++i) {
-      if (row.bytes[i] != other_row_.bytes.at(i)) {
-        row.bytes[i] ^= std::byte{0x80};
+  // Every byte of the rows' own state has one bit flipped that leaves finite numbers finite.
+  // Which bytes these are: those in which the same rows of two prompts differ.
+  Segment DamagedRows() const {
+    Segment rows = last_rows_;
+    for (std::size_t i = 0; i < rows.bytes.size(); ++i) {
+      if (rows.bytes[i] != other_last_rows_.bytes.at(i)) {
+        rows.bytes[i] ^= std::byte{0x80};
       }
     }
-    return row;
+    return rows;
   }
 
   // Of each segment the rows before the next one are taken.
@@ -386,8 +384,8 @@ class AnyTokenProbe {
   ResumePoint inside_segment_;
   std::vector<Segment> segments_;
   std::vector<Segment> other_segments_;  // of another prompt
-  Segment row_;
-  Segment other_row_;
+  Segment last_rows_;                    // without the very last one
+  Segment other_last_rows_;
   ProbeFindings findings_;
 };
 

@@ -28,6 +28,7 @@ struct ProbeInput {
   std::string model_name;  // names the domain in the cache
   std::string root;        // of the cache; must not exist
   TokenCount prompt_tokens = 600;
+  TokenCount damaged_rows = 1;    // of the last ones
   bool control_near_end = false;  // which segment of the other prompt is put in place
 };
 
@@ -40,7 +41,7 @@ struct ProbeFindings {
   bool same_logits_inside_segment = false;
   // Negative controls: largest change of a logit; 0: not one bit changed.
   float foreign_segment_moves = 0;
-  float damaged_row_moves = 0;
+  float damaged_rows_move = 0;
 };
 
 // The disk tier alone, over `root`, as one process opens it.
