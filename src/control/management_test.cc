@@ -10,6 +10,7 @@
 #include <nlohmann/json.hpp>
 
 #include "engine/fake_engine.h"
+#include "env/memory_env.h"
 
 namespace skippy {
 namespace {
@@ -277,6 +278,35 @@ TEST_F(ManagementTest, AnswersOverLoopbackSockets) {
   ASSERT_TRUE(foreign);
   EXPECT_EQ(foreign->status, 403);
   EXPECT_EQ(cache_.clears, 0);
+}
+
+// Proves K4, K7 and N16 with the cache itself.
+TEST(ManagementWithCacheTest, FollowsARealCacheOffAndOn) {
+  MemoryEnv env;
+  for (const DiskMode mode : {DiskMode::kOff, DiskMode::kFixed}) {
+    const bool on = mode == DiskMode::kFixed;
+    DiskConfiguration configured;
+    configured.options.mode = mode;
+    configured.options.directory = "/cache";
+    configured.options.budget_bytes = on ? kGiB : 0;
+    configured.options.minimum_free_bytes = kLowestMinimumFreeBytes;
+    CacheOptions options;
+    options.disk = configured.options;
+    auto cache = Cache::Open(options, &env);
+    ASSERT_TRUE(cache) << cache.error().text;
+    const ManagementApi api(cache->get(), configured);
+    const auto call = [&api](const std::string& method, const std::string& target) {
+      return api.Handle({method, target, "127.0.0.1", "127.0.0.1", "", ""});
+    };
+    const Json status = Json::parse(call("GET", kPath).body);
+    EXPECT_EQ(status["effective"]["state"], on ? "active" : "off") << status;
+    EXPECT_EQ(status["usage"]["manifests"], 0);
+    EXPECT_EQ(call("POST", kPrune).status, on ? 200 : 409);
+    const ManagementReply cleared = call("DELETE", kPath);
+    EXPECT_EQ(cleared.status, on ? 200 : 409);
+    EXPECT_EQ(Json::parse(cleared.body).contains("freed_bytes"), on);
+    EXPECT_TRUE((*cache)->Close());
+  }
 }
 
 TEST_F(ManagementTest, APortInUseIsOneClearError) {
