@@ -119,9 +119,28 @@ TEST_F(CacheEvictionTest, AccountsForWhatAPruneFreed) {  // Proves D46.
   const std::uint64_t after = PhysicalBytes();
   // The catalog writes its own file meanwhile.
   EXPECT_NEAR(static_cast<double>(before - after), static_cast<double>(*freed), 256.0 * 1024);
-  EXPECT_EQ(*freed % options_.disk.pack_bytes, 0U);
+  EXPECT_EQ(*freed % 4096, 0U);
   EXPECT_EQ(Found(Path(39)), 256);
   EXPECT_EQ(Found(Path(0)), 0);
+}
+
+TEST_F(CacheEvictionTest, PrunesToTheTargetThoughWhatStaysIsSpread) {
+  Open();
+  Fill(0, 40);
+  std::vector<PrefixMatch> leases;
+  for (std::uint32_t i = 0; i < 40; i += 5) {
+    if (Found(Path(i)) > 0) leases.push_back(Lookup(Path(i)));
+  }
+  const std::uint64_t kept_bytes = leases.size() * 256 * kTestRowBytes;
+  const std::uint64_t before = PhysicalBytes();
+  const std::uint64_t target =
+      cache_->GetStatus().disk.used_bytes - cache_->GetStatus().disk.payload_bytes + kept_bytes;
+  const auto freed = cache_->Prune(target, std::nullopt);
+  ASSERT_TRUE(freed);
+  EXPECT_LE(cache_->GetStatus().disk.used_bytes, target);
+  EXPECT_NEAR(static_cast<double>(before - PhysicalBytes()), static_cast<double>(*freed),
+              256.0 * 1024);
+  for (std::uint32_t i = 0; i < 40; i += 5) ExpectRestores(Path(i), Found(Path(i)));
 }
 
 TEST_F(CacheEvictionTest, ClearsOneModelOnly) {  // Proves D47.
