@@ -235,7 +235,7 @@ TEST_F(ChatFormatTest, ReadsAToolCall) {
   EXPECT_EQ(deltas[0].tool_call_index, 0);
 }
 
-// Proves L7: a call that is required is enforced, or the request is refused.
+// Proves case L7: a call that is required is enforced, or the request is refused.
 TEST_F(ChatFormatTest, RequiredToolCallIsEnforcedOrRefused) {
   ChatRequest request = Hello();
   request.tool_choice = "required";
@@ -259,7 +259,7 @@ TEST_F(ChatFormatTest, RefusesWhatCannotBeCombined) {
   EXPECT_EQ(ApplyError(request).code, ErrorCode::kInvalidArgument);
 }
 
-// Proves L6: a schema is enforced at any temperature, or the request is refused.
+// Proves case L6: a schema is enforced at any temperature, or the request is refused.
 TEST_F(ChatFormatTest, SchemasAreEnforced) {
   for (const char* schema : {R"({"type": "string", "enum": ["red", "green"]})", "{}"}) {
     ChatRequest request = Hello();

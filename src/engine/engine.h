@@ -88,7 +88,9 @@ struct RequestTimings {
   double prefill_ms = 0;
   double decode_ms = 0;
   double engine_cpu_ms = 0;  // engine-thread CPU time attributed to this request alone
-  TokenCount cached_tokens() const { return cached_l1_tokens + cached_l2_tokens + cached_l3_tokens; }
+  TokenCount cached_tokens() const {
+    return cached_l1_tokens + cached_l2_tokens + cached_l3_tokens;
+  }
 };
 
 // One event of a reply. Text is valid UTF-8, never split inside a code point, never part of a stop
@@ -252,7 +254,7 @@ struct EngineOptions {
   std::function<void(float)> load_progress;  // 0..1, from the loading thread
 };
 
-// Loads the model and starts the engine thread. `cache` may be null; not owned, outlives the engine.
+// Loads the model and starts the engine thread. `cache` may be null; not owned, outlives it.
 Result<std::unique_ptr<Engine>> OpenLlamaEngine(const EngineOptions& options, Cache* cache,
                                                 Env* env);
 

@@ -80,7 +80,7 @@ TEST_F(SamplerTest, TemperatureZeroTakesTheHighestLogit) {
   EXPECT_EQ(Make(Greedy())->Sample(context_.get(), -1).value(), best);
 }
 
-// Proves L13: a seed reproduces itself, seeds differ.
+// Proves case L13: a seed reproduces itself, seeds differ.
 TEST_F(SamplerTest, SeedsReproduceAndDiffer) {
   std::set<std::vector<Token>> answers;
   for (std::uint32_t seed = 1; seed <= 10; ++seed) {
@@ -91,7 +91,7 @@ TEST_F(SamplerTest, SeedsReproduceAndDiffer) {
   EXPECT_GE(answers.size(), 5U);
 }
 
-// Proves L13: logit_bias is obeyed.
+// Proves case L13: logit_bias is obeyed.
 TEST_F(SamplerTest, ForbiddenTokenIsNotChosen) {
   const Token usual = Make(Greedy())->Sample(context_.get(), -1).value();
   SamplingOptions options = Greedy();
@@ -107,7 +107,7 @@ TEST_F(SamplerTest, NothingAllowedIsAnError) {
   EXPECT_EQ(Make(options)->Sample(context_.get(), -1).error().code, ErrorCode::kInvalidArgument);
 }
 
-// Proves L6: the grammar holds at any temperature.
+// Proves case L6: the grammar holds at any temperature.
 TEST_F(SamplerTest, GrammarHoldsAtHighTemperature) {
   for (std::uint32_t seed = 1; seed <= 20; ++seed) {
     SamplingOptions options = Seeded(seed);
@@ -123,7 +123,7 @@ TEST_F(SamplerTest, GrammarHoldsAtHighTemperature) {
   }
 }
 
-// Proves L6: what cannot be enforced is refused.
+// Proves case L6: what cannot be enforced is refused.
 TEST_F(SamplerTest, RefusesGrammarsThatCannotBeUsed) {
   for (const char* grammar : {"root ::= (", "start ::= \"a\"", "root ::= missing", "%llguidance {}",
                               "root ::= root \"a\""}) {
@@ -143,7 +143,7 @@ TEST_F(SamplerTest, RefusesOptionsThatAreNotPossible) {
   EXPECT_EQ(CreateError(options), ErrorCode::kInvalidArgument);
 }
 
-// Proves L9: logprobs are <= 0, sorted, and hold the greedy choice.
+// Proves case L9: logprobs are <= 0, sorted, and hold the greedy choice.
 TEST_F(SamplerTest, LogprobsAreSortedAndHoldTheGreedyChoice) {
   auto sampler = Make(Greedy(), "", 3);
   const Token token = sampler->Sample(context_.get(), -1).value();

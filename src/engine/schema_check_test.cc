@@ -14,7 +14,7 @@ std::string Refusal(const std::string& schema) {
   return grammar.error().text;
 }
 
-// Proves L6.
+// Proves case L6.
 TEST(SchemaCheckTest, AcceptsWhatTheGrammarEnforces) {
   for (const char* schema : {
            R"({})",
@@ -34,7 +34,7 @@ TEST(SchemaCheckTest, AcceptsWhatTheGrammarEnforces) {
   }
 }
 
-// Proves L6.
+// Proves case L6.
 TEST(SchemaCheckTest, RefusesWhatTheGrammarWouldLeaveOut) {
   const std::pair<const char*, const char*> cases[] = {
       {R"({"type": "foo"})", "foo"},

@@ -33,7 +33,7 @@ Shown Show(std::vector<std::string> stops, const std::vector<std::string>& piece
   return shown;
 }
 
-// Proves L3: held text that turns out to be no stop string is not lost.
+// Proves case L3: held text that turns out to be no stop string is not lost.
 TEST(TextAssemblerTest, ReleasesHeldTextWhenTheReplyEndsWithoutAStop) {
   const Shown shown = Show({"TRE\nAAAA"}, {"UNO", " DUE", " T", "RE", "\nAA"});
   EXPECT_EQ(shown.text, "UNO DUE TRE\nAA");
@@ -41,7 +41,7 @@ TEST(TextAssemblerTest, ReleasesHeldTextWhenTheReplyEndsWithoutAStop) {
   EXPECT_EQ(shown.stop, "");
 }
 
-// Proves L3: nothing that could still become a stop string is shown.
+// Proves case L3: nothing that could still become a stop string is shown.
 TEST(TextAssemblerTest, HoldsBackTheBeginningOfAStop) {
   TextAssembler assembler({"TRE\nAAAA"});
   EXPECT_EQ(assembler.Append("UNO DUE TR").text, "UNO DUE ");
@@ -49,7 +49,7 @@ TEST(TextAssemblerTest, HoldsBackTheBeginningOfAStop) {
   EXPECT_EQ(assembler.Append(" fine").text, "TRE fine");
 }
 
-// Proves L3.
+// Proves case L3.
 TEST(TextAssemblerTest, CutsAtAStopThatSpansThreeTokens) {
   const Shown shown = Show({"DEFGHIJ"}, {"AB", "C", "DEF", "GH", "IJK", "LMN"});
   EXPECT_EQ(shown, (Shown{"ABC", 2, "DEFGHIJ"}));
@@ -60,7 +60,7 @@ TEST(TextAssemblerTest, CountsTheTokenThatAStopBeginsIn) {
   EXPECT_EQ(Show({"CD"}, {"AB", "CD", "EF"}), (Shown{"AB", 1, "CD"}));
 }
 
-// Proves L3: several stops, one a prefix of another.
+// Proves case L3: several stops, one a prefix of another.
 TEST(TextAssemblerTest, TakesTheStopThatIsCompleteFirst) {
   EXPECT_EQ(Show({"ENDING", "END"}, {"the ENDING"}), (Shown{"the ", 1, "END"}));
   EXPECT_EQ(Show({"ENDING", "END"}, {"the E", "N", "DI", "NG"}), (Shown{"the ", 1, "END"}));
@@ -74,7 +74,7 @@ TEST(TextAssemblerTest, FindsAStopAfterAFalseStart) {
   EXPECT_EQ(Show({"\n\n"}, {"one\n", "two\n", "\n"}), (Shown{"one\ntwo", 2, "\n\n"}));
 }
 
-// Proves L3: a stop with an emoji, split inside its bytes.
+// Proves case L3: a stop with an emoji, split inside its bytes.
 TEST(TextAssemblerTest, CutsAtAnEmojiSplitBetweenTokens) {
   const std::vector<std::string> pieces = {"ok ", "\xF0\x9F", "\x9A", "\x80", " more"};
   EXPECT_EQ(Show({"\xF0\x9F\x9A\x80"}, pieces), (Shown{"ok ", 1, "\xF0\x9F\x9A\x80"}));
@@ -111,7 +111,7 @@ TEST(TextAssemblerTest, ReleasesNothingAfterAStop) {
   EXPECT_EQ(assembler.Finish().text, "");
 }
 
-// Proves L3: joined stream = text of the whole, for every way to cut the same bytes.
+// Proves case L3: joined stream = text of the whole, for every way to cut the same bytes.
 TEST(TextAssemblerTest, ShowsTheSameForEverySplit) {
   const std::uint32_t seed = 20240917;
   SCOPED_TRACE(seed);
