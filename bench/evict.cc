@@ -71,7 +71,8 @@ double EvictFromLedger(const Options& options) {
   const auto start = Clock::now();
   std::optional<Ledger::VictimKey> cursor;
   LedgerRemovals removals;
-  while (ledger.EvictNext(&cursor, [](const Ledger::Manifest&) { return true; }, &removals)) {
+  while (ledger.EvictNext(
+      &cursor, [](const Ledger::Manifest&) { return true; }, &removals)) {
   }
   const double milliseconds = MillisecondsSince(start);
   return removals.segments.size() == options.manifests * options.references
@@ -117,10 +118,10 @@ Result<BenchReport> RunEvict(const std::vector<std::string>& arguments) {
                    {"own_shape_tokens", std::to_string(options.own_tokens)},
                    {"own_shape_durable_ms", fmt::format("{:.2f}", own_ms)},
                    {"repeats", std::to_string(options.repeats)}};
-  report.table = FormatTable(
-      {{"", "ms"},
-       {"many references, in memory", fmt::format("{:.2f}", report.figure)},
-       {"own shape, rows and packs removed durably", fmt::format("{:.2f}", own_ms)}});
+  report.table =
+      FormatTable({{"", "ms"},
+                   {"many references, in memory", fmt::format("{:.2f}", report.figure)},
+                   {"own shape, rows and packs removed durably", fmt::format("{:.2f}", own_ms)}});
   return report;
 }
 

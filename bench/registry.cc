@@ -10,6 +10,14 @@ std::span<const Benchmark> Benchmarks() {
        "time to first token: cold, warm, after kill -9 and restart", RunTtft},
       {"l3-overhead", "0.95 to 1.05",
        "engine time of warm requests with the disk tier on against off", RunL3Overhead},
+      {"write-amplification", "<= 1.02 over the run, <= 1.05 in the worst turn",
+       "payload bytes written for each byte of new state", RunWriteAmplification},
+      {"evict", "<= 16 ms; the own shape, durable, <= 16 ms", "time to evict 20 long prefixes",
+       RunEvict},
+      {"reopen", "<= 3 s at 1,000,000 segments", "opening a large store to the first lookup",
+       RunReopen},
+      {"budget-watch", "<= 1, always", "largest part of the budget that the root takes",
+       RunBudgetWatch},
   };
   return kBenchmarks;
 }

@@ -8,14 +8,6 @@
 namespace skippy::bench {
 namespace {
 
-DomainSpec BenchDomain() {
-  DomainSpec spec;
-  spec.model.bytes[0] = 1;
-  spec.state.bytes[0] = 1;
-  spec.model_name = "bench";
-  return spec;
-}
-
 // Not zeros, so that nothing below can leave them out.
 void Fill(std::span<std::byte> bytes, TokenCount first_token) {
   std::memset(bytes.data(), 0x41 + first_token % 31, bytes.size());
@@ -45,6 +37,14 @@ class Wake {
 
 }  // namespace
 
+DomainSpec BenchDomain() {
+  DomainSpec spec;
+  spec.model.bytes[0] = 1;
+  spec.state.bytes[0] = 1;
+  spec.model_name = "bench";
+  return spec;
+}
+
 Result<std::unique_ptr<BenchStore>> BenchStore::Open(const StoreOptions& options) {
   CacheOptions cache_options;
   cache_options.disk = {.mode = DiskMode::kFixed,
@@ -52,7 +52,7 @@ Result<std::unique_ptr<BenchStore>> BenchStore::Open(const StoreOptions& options
                         .budget_bytes = options.budget_bytes,
                         .minimum_free_bytes = kLowestMinimumFreeBytes};
   cache_options.write_queue_bytes = options.write_queue_bytes;
-  SKIPPY_ASSIGN_OR_RETURN(std::unique_ptr<Cache> cache, Cache::Open(cache_options, Env::Posix()));
+  SKIPPY_ASSIGN_OR_RETURN(std::unique_ptr<Cache> cache, Cache::Open(cache_options, options.env));
   const CacheStatus status = cache->GetStatus();
   if (status.disk_state != TierState::kActive) {
     return MakeError(ErrorCode::kUnavailable, "disk tier: " + status.disk_reason);
@@ -84,11 +84,10 @@ Status BenchStore::Record(std::span<const Token> path) {
 }
 
 Result<TokenCount> BenchStore::RestoreAll(std::span<const Token> path) {
-  PrefixMatch match = cache_->Lookup(domain_, path, static_cast<TokenCount>(path.size()),
-                                     ResumeRule::kAnyToken);
+  PrefixMatch match =
+      cache_->Lookup(domain_, path, static_cast<TokenCount>(path.size()), ResumeRule::kAnyToken);
   const auto wake = std::make_shared<Wake>();
-  const auto restore =
-      cache_->StartRestore(std::move(match), path, [wake] { wake->Call(); });
+  const auto restore = cache_->StartRestore(std::move(match), path, [wake] { wake->Call(); });
   TokenCount tokens = 0;
   for (;;) {
     const int seen = wake->count();

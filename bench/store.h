@@ -17,6 +17,7 @@ struct StoreOptions {
   std::uint64_t budget_bytes = 0;
   std::uint64_t bytes_per_token = 0;
   std::uint64_t write_queue_bytes = 1 * kGiB;
+  Env* env = Env::Posix();
 };
 
 class BenchStore {
@@ -39,6 +40,8 @@ class BenchStore {
   const DomainId domain_;
 };
 
+// The one domain of a BenchStore.
+DomainSpec BenchDomain();
 // Tokens that are a function of the seed.
 std::vector<Token> SyntheticPath(std::uint64_t seed, TokenCount token_count);
 

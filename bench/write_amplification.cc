@@ -1,21 +1,20 @@
-// What reaches the disk for each byte of new state: one conversation that grows turn by turn.
+// What is written for each byte of new state: one conversation that grows turn by turn, over a file
+// system in memory that counts.
 #include <spdlog/fmt/fmt.h>
 
 #include <algorithm>
+#include <atomic>
 
 #include "bench/arguments.h"
 #include "bench/benches.h"
 #include "bench/statistics.h"
 #include "bench/store.h"
-#include "bench/workspace.h"
+#include "env/memory_env.h"
 
 namespace skippy::bench {
 namespace {
 
-constexpr std::uint64_t kBlockBytes = 4096;
-
 struct Options {
-  std::string work;
   TokenCount base_tokens = 2000;
   TokenCount turn_tokens = 300;
   int turns = 30;
@@ -30,7 +29,6 @@ Result<Options> ReadOptions(const std::vector<std::string>& arguments) {
   app.add_option("--turn", options.turn_tokens, "tokens of a turn");
   app.add_option("--turns", options.turns, "number of turns")->check(CLI::Range(1, 10000));
   app.add_option("--bytes-per-token", options.bytes_per_token, "of state");
-  app.add_option("--work", options.work, "folder for the cache root");
   app.add_flag("--tiny", tiny, "few turns of little state");
   SKIPPY_RETURN_IF_ERROR(ParseArguments(app, arguments));
   if (tiny) {
@@ -40,34 +38,46 @@ Result<Options> ReadOptions(const std::vector<std::string>& arguments) {
   return options;
 }
 
-struct Turn {
-  double unique_bytes = 0;
-  double blocks_bytes = 0;  // in whole blocks, as written
-  double ratio() const { return blocks_bytes / unique_bytes; }
+// Counts what is written to packs, headers and the filling of last blocks included.
+class CountingEnv final : public MemoryEnv {
+ public:
+  CountingEnv() { CreateDirectories("/cache"); }
+  std::uint64_t pack_bytes() const { return pack_bytes_; }
+  std::uint64_t catalog_bytes() const { return catalog_bytes_; }
+
+ protected:
+  Verdict Before(const FileOp& op) override {
+    if (op.kind == FileOpKind::kWrite) {
+      const bool in_pack = op.path.find("/packs/") != std::string::npos;
+      (in_pack ? pack_bytes_ : catalog_bytes_) += op.byte_count;
+    }
+    return {};
+  }
+
+ private:
+  std::atomic<std::uint64_t> pack_bytes_{0};
+  std::atomic<std::uint64_t> catalog_bytes_{0};
 };
 
-// Segments of at most 256 tokens, each filled up to a block: what the packs took for new tokens.
-Result<Turn> RunTurn(const Options& options, BenchStore& store, std::span<const Token> path,
-                     TokenCount known_tokens) {
-  const std::uint64_t written_before = store.cache().GetStatus().activity.bytes_written;
-  const std::uint64_t segments_before = store.cache().GetStatus().disk.unique_segments;
+struct Turn {
+  double unique_bytes = 0;
+  double written_bytes = 0;
+  double ratio() const { return written_bytes / unique_bytes; }
+};
+
+Result<Turn> RunTurn(const Options& options, const CountingEnv& env, BenchStore& store,
+                     std::span<const Token> path, TokenCount known_tokens) {
+  const std::uint64_t written_before = env.pack_bytes();
   SKIPPY_RETURN_IF_ERROR(store.Record(path));
   SKIPPY_RETURN_IF_ERROR(store.cache().Flush());
-  const CacheStatus status = store.cache().GetStatus();
-  const std::uint64_t unique_bytes =
-      (path.size() - static_cast<std::size_t>(known_tokens)) * options.bytes_per_token;
-  const std::uint64_t segments = status.disk.unique_segments - segments_before;
-  const std::uint64_t full_bytes =
-      static_cast<std::uint64_t>(kMaxSegmentTokens) * options.bytes_per_token;
-  const std::uint64_t last_bytes = unique_bytes - (segments - 1) * full_bytes;
-  const auto padding = [](std::uint64_t bytes) {
-    return (bytes + kBlockBytes - 1) / kBlockBytes * kBlockBytes - bytes;
-  };
+  if (store.cache().Peek(store.domain(), path, static_cast<TokenCount>(path.size()),
+                         ResumeRule::kAnyToken) != static_cast<TokenCount>(path.size())) {
+    return MakeError(ErrorCode::kInternal, "a turn was not recorded");
+  }
   Turn turn;
-  turn.unique_bytes = static_cast<double>(unique_bytes);
-  turn.blocks_bytes =
-      static_cast<double>(status.activity.bytes_written - written_before +
-                          (segments - 1) * padding(full_bytes) + padding(last_bytes));
+  turn.unique_bytes = static_cast<double>((path.size() - static_cast<std::size_t>(known_tokens)) *
+                                          options.bytes_per_token);
+  turn.written_bytes = static_cast<double>(env.pack_bytes() - written_before);
   return turn;
 }
 
@@ -75,38 +85,39 @@ Result<Turn> RunTurn(const Options& options, BenchStore& store, std::span<const 
 
 Result<BenchReport> RunWriteAmplification(const std::vector<std::string>& arguments) {
   SKIPPY_ASSIGN_OR_RETURN(const Options options, ReadOptions(arguments));
-  SKIPPY_ASSIGN_OR_RETURN(const std::unique_ptr<Workspace> workspace,
-                          Workspace::Create(options.work));
+  CountingEnv env;
   SKIPPY_ASSIGN_OR_RETURN(const std::unique_ptr<BenchStore> store,
-                          BenchStore::Open({.directory = workspace->path() + "/root",
+                          BenchStore::Open({.directory = "/cache/root",
                                             .budget_bytes = 2 * kGiB,
-                                            .bytes_per_token = options.bytes_per_token}));
+                                            .bytes_per_token = options.bytes_per_token,
+                                            .env = &env}));
   const std::vector<Token> path =
       SyntheticPath(1, options.base_tokens + options.turns * options.turn_tokens);
   double unique_bytes = 0;
-  double blocks_bytes = 0;
+  double written_bytes = 0;
   double worst = 0;
   TokenCount known_tokens = 0;
   for (int turn = 0; turn <= options.turns; ++turn) {
     const TokenCount end = options.base_tokens + turn * options.turn_tokens;
     SKIPPY_ASSIGN_OR_RETURN(
         const Turn result,
-        RunTurn(options, *store, std::span(path).first(static_cast<std::size_t>(end)),
+        RunTurn(options, env, *store, std::span(path).first(static_cast<std::size_t>(end)),
                 known_tokens));
     known_tokens = end;
     unique_bytes += result.unique_bytes;
-    blocks_bytes += result.blocks_bytes;
+    written_bytes += result.written_bytes;
     worst = std::max(worst, result.ratio());
   }
   BenchReport report;
   report.name = "write-amplification";
-  report.figure = blocks_bytes / unique_bytes;
+  report.figure = written_bytes / unique_bytes;
   report.unit = "payload bytes written / new bytes of state";
   report.goal = "<= 1.02 over the run, <= 1.05 in the worst turn";
   report.inputs = {{"base_tokens", std::to_string(options.base_tokens)},
                    {"turn_tokens", std::to_string(options.turn_tokens)},
                    {"turns", std::to_string(options.turns)},
                    {"bytes_per_token", std::to_string(options.bytes_per_token)},
+                   {"catalog_bytes_written", std::to_string(env.catalog_bytes())},
                    {"worst_turn", fmt::format("{:.4f}", worst)}};
   report.table = FormatTable({{"", "ratio"},
                               {"run", fmt::format("{:.4f}", report.figure)},

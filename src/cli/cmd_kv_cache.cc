@@ -6,6 +6,7 @@
 
 #include "cli/command_line.h"
 #include "cli/kv_cache_commands.h"
+#include "cli/offline_commands.h"
 
 namespace skippy {
 namespace {
@@ -50,14 +51,43 @@ void AddVerb(CLI::App* parent, Verb verb, const char* name, const char* help, in
   command->callback([arguments, exit_status] { *exit_status = Run(*arguments); });
 }
 
+void AddOfflineVerb(CLI::App* parent, OfflineArguments::Verb verb, const char* name,
+                    const char* help, int* exit_status) {
+  const auto arguments = std::make_shared<OfflineArguments>();
+  arguments->verb = verb;
+  CLI::App* command = parent->add_subcommand(name, help);
+  command->add_option("--kv-cache-disk-dir", arguments->directory, "the store")
+      ->required()
+      ->type_name("DIR");
+  command->add_flag("--json", arguments->json, "print a JSON object");
+  if (verb != OfflineArguments::Verb::kInspect) {
+    command->add_option("--rate", arguments->rate, "read at most SIZE in a second")
+        ->type_name("SIZE");
+  }
+  if (verb == OfflineArguments::Verb::kRepair) {
+    command->add_flag("--yes", arguments->yes, "do not ask");
+  }
+  command->callback([arguments, exit_status] {
+    arguments->show_progress = isatty(STDERR_FILENO) == 1;
+    const Console console{std::cin, std::cout, std::cerr, isatty(STDIN_FILENO) == 1};
+    *exit_status = RunOffline(*arguments, console, Env::Posix());
+  });
+}
+
 }  // namespace
 
 void AddKvCacheCommand(CLI::App& app, int* exit_status) {
-  CLI::App* parent = app.add_subcommand("kv-cache", "Look after the cache of a running server");
+  CLI::App* parent = app.add_subcommand("kv-cache", "Look after the cache");
   parent->require_subcommand(1);
   AddVerb(parent, Verb::kStatus, "status", "What the cache holds and does", exit_status);
   AddVerb(parent, Verb::kPrune, "prune", "Evict least recently used prefixes", exit_status);
   AddVerb(parent, Verb::kClear, "clear", "Remove everything that is not in use", exit_status);
+  AddOfflineVerb(parent, OfflineArguments::Verb::kVerify, "verify",
+                 "Read and check everything in the store of a stopped server", exit_status);
+  AddOfflineVerb(parent, OfflineArguments::Verb::kInspect, "inspect",
+                 "List what is in the store of a stopped server", exit_status);
+  AddOfflineVerb(parent, OfflineArguments::Verb::kRepair, "repair",
+                 "Drop what is damaged in the store of a stopped server", exit_status);
 }
 
 }  // namespace skippy
