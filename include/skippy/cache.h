@@ -76,8 +76,8 @@ class PrefixMatch {
 // How a prefix may be resumed, by the model family.
 enum class ResumeRule : std::uint8_t {
   kAnyToken,     // full attention: rows may be cut anywhere
-  kSegmentEnd,   // sliding window: only where a segment ends
-  kCheckpoint,   // hybrid, recurrent, whole state: only where a checkpoint is
+  kSegmentEnd,   // only where a segment ends
+  kCheckpoint,   // windows, hybrid, recurrent, whole state: only where a checkpoint is
 };
 
 // A restore in progress: reads and verifies ahead on cache threads, hands segments to the engine in

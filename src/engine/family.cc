@@ -204,11 +204,18 @@ FamilyInfo Later(Family family, ResumeRule rule, const FamilyFacts& facts) {
               " model: caching of its state is not enabled in this version"};
 }
 
+FamilyInfo Cached(Family family, ResumeRule rule) { return {family, rule, true, ""}; }
+
 FamilyInfo ClassifyRows(const FamilyFacts& facts) {
-  if (facts.window_tokens > 0) {
-    return Later(Family::kSlidingWindow, ResumeRule::kSegmentEnd, facts);
+  // A window beside an indexer's rows: no generated model shows that it can be taken apart.
+  const bool unproven = facts.architecture == "minimax-m3" || facts.architecture == "dots3note";
+  if (facts.window_tokens > 0 && unproven) {
+    return Later(Family::kSlidingWindow, ResumeRule::kCheckpoint, facts);
   }
-  return {Family::kFullAttention, ResumeRule::kAnyToken, true, ""};
+  if (facts.window_tokens > 0) {
+    return Cached(Family::kSlidingWindow, ResumeRule::kCheckpoint);
+  }
+  return Cached(Family::kFullAttention, ResumeRule::kAnyToken);
 }
 
 FamilyInfo ClassifyKnown(Memory memory, const FamilyFacts& facts) {
@@ -217,11 +224,11 @@ FamilyInfo ClassifyKnown(Memory memory, const FamilyFacts& facts) {
     case Memory::kRows:
       return ClassifyRows(facts);
     case Memory::kHybrid:
-      return Later(Family::kHybrid, ResumeRule::kCheckpoint, facts);
+      return Cached(Family::kHybrid, ResumeRule::kCheckpoint);
     case Memory::kRecurrent:
-      return Later(Family::kRecurrent, ResumeRule::kCheckpoint, facts);
+      return Cached(Family::kRecurrent, ResumeRule::kCheckpoint);
     case Memory::kWhole:
-      return Later(Family::kWholeState, ResumeRule::kCheckpoint, facts);
+      return Cached(Family::kWholeState, ResumeRule::kCheckpoint);
     case Memory::kNoMemory:
       return None(subject + " keeps no state between calls");
     case Memory::kEncoder:
@@ -295,6 +302,26 @@ FamilyInfo ClassifyFamily(const FamilyFacts& facts) {
     return None("architecture " + facts.architecture + ": attention is not causal");
   }
   return ClassifyKnown(entry->memory, facts);
+}
+
+RowAccess AccessOf(const FamilyInfo& info) {
+  if (!info.cacheable_now) {
+    return RowAccess::kAppendOnly;
+  }
+  switch (info.family) {
+    case Family::kFullAttention:
+      return RowAccess::kAnyRange;
+    case Family::kSlidingWindow:
+    case Family::kHybrid:
+      return RowAccess::kCheckpoints;
+    case Family::kRecurrent:
+      return RowAccess::kStateOnly;
+    case Family::kWholeState:
+      return RowAccess::kWholeState;
+    case Family::kNone:
+      return RowAccess::kAppendOnly;
+  }
+  CheckFailed(__FILE__, __LINE__, "Family", "not an enumerator");
 }
 
 std::span<const std::string_view> KnownArchitectures() { return kNames; }

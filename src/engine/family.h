@@ -6,6 +6,7 @@
 #include <string>
 #include <string_view>
 
+#include "engine/lanes.h"
 #include "skippy/cache.h"
 
 struct llama_model;
@@ -14,7 +15,7 @@ namespace skippy {
 
 enum class Family {
   kFullAttention,  // every row of every token stays: dense, MoE, MLA
-  kSlidingWindow,  // some layers keep a window only
+  kSlidingWindow,  // some layers keep a window only: its rows are the state beside the others
   kHybrid,         // attention rows and a recurrent state
   kRecurrent,      // a recurrent state only
   kWholeState,     // state that can only be taken as a whole
@@ -45,6 +46,9 @@ FamilyFacts ReadFamilyFacts(const llama_model* model);
 
 // Never fails: what is not known is kNone with a reason.
 FamilyInfo ClassifyFamily(const FamilyFacts& facts);
+
+// What may be done with the rows of such a model; nothing where it is not cached.
+RowAccess AccessOf(const FamilyInfo& info);
 
 // Every architecture of the table, in the order of the library's list.
 std::span<const std::string_view> KnownArchitectures();

@@ -35,7 +35,8 @@ TEST(FamilyTest, EveryArchitectureIsCachedOrSaysWhyNot) {
         facts.is_hybrid = hybrid;
         const FamilyInfo info = ClassifyFamily(facts);
         EXPECT_EQ(info.cacheable_now, info.reason.empty()) << name;
-        EXPECT_EQ(info.cacheable_now, info.family == Family::kFullAttention) << name;
+        EXPECT_EQ(info.cacheable_now, info.family != Family::kNone) << name;
+        EXPECT_EQ(AccessOf(info) == RowAccess::kAppendOnly, !info.cacheable_now) << name;
       }
     }
   }
@@ -55,7 +56,7 @@ TEST(FamilyTest, AWindowMakesTheDifference) {
   EXPECT_EQ(ClassifyFamily(facts).family, Family::kFullAttention);
   facts.window_tokens = 1024;
   EXPECT_EQ(ClassifyFamily(facts).family, Family::kSlidingWindow);
-  EXPECT_EQ(ClassifyFamily(facts).resume_rule, ResumeRule::kSegmentEnd);
+  EXPECT_EQ(ClassifyFamily(facts).resume_rule, ResumeRule::kCheckpoint);
 }
 
 TEST(FamilyTest, CompressedStateIsTakenAsAWhole) {
@@ -66,12 +67,21 @@ TEST(FamilyTest, CompressedStateIsTakenAsAWhole) {
   EXPECT_EQ(ClassifyFamily(facts).resume_rule, ResumeRule::kCheckpoint);
 }
 
-TEST(FamilyTest, HybridSaysWhyItIsNotCached) {
+TEST(FamilyTest, WindowBesideAnIndexerSaysWhyItIsNotCached) {
+  FamilyFacts facts = Facts("dots3note");
+  facts.window_tokens = 512;
+  EXPECT_EQ(ClassifyFamily(facts).reason,
+            "architecture dots3note is a sliding-window model: caching of its state is not enabled "
+            "in this version");
+}
+
+TEST(FamilyTest, RecurrentStateDecidesWhatARowIs) {
   FamilyFacts facts = Facts("granitehybrid");
   facts.is_hybrid = true;
-  EXPECT_EQ(ClassifyFamily(facts).reason,
-            "architecture granitehybrid is a hybrid model: caching of its state is not enabled in "
-            "this version");
+  EXPECT_EQ(AccessOf(ClassifyFamily(facts)), RowAccess::kCheckpoints);
+  facts = Facts("mamba2");
+  facts.is_recurrent = true;
+  EXPECT_EQ(AccessOf(ClassifyFamily(facts)), RowAccess::kStateOnly);
 }
 
 TEST(FamilyTest, UnknownOrContradictedIsNotCached) {

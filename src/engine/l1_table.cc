@@ -14,10 +14,8 @@ TokenCount CommonTokens(std::span<const Token> a, std::span<const Token> b) {
   return static_cast<TokenCount>(std::mismatch(a.begin(), end, b.begin()).first - a.begin());
 }
 
-L1Table::L1Table(const LaneTable* lanes, bool append_only)
-    : lanes_(lanes),
-      append_only_(append_only),
-      sequences_(static_cast<std::size_t>(lanes->lane_count())) {}
+L1Table::L1Table(const LaneTable* lanes, Leaving leaving)
+    : lanes_(lanes), leaving_(leaving), sequences_(static_cast<std::size_t>(lanes->lane_count())) {}
 
 const Sequence& L1Table::at(LaneId lane) const {
   return sequences_.at(static_cast<std::size_t>(LaneIndex(lane)));
@@ -54,15 +52,44 @@ std::optional<LaneId> L1Table::LeastRecentResident(std::optional<LaneId> keep) c
   return oldest;
 }
 
+// How many of `common` rows another sequence can start with.
+TokenCount L1Table::LeavingPoint(LaneId lane, TokenCount common) const {
+  const Sequence& sequence = at(lane);
+  const bool at_end = common == lanes_->Length(lane) && sequence.state == SequenceState::kResident;
+  if (leaving_ == Leaving::kAnywhere || at_end) {
+    return common;
+  }
+  if (leaving_ == Leaving::kAtEnd) {
+    return 0;
+  }
+  const CheckpointPtr checkpoint = sequence.checkpoints.Deepest(common);
+  return checkpoint == nullptr ? 0 : checkpoint->position;
+}
+
+std::optional<LaneId> L1Table::LeastRecentWithCheckpoints(LaneId last) const {
+  std::optional<LaneId> best;
+  const auto rank = [this, last](LaneId lane) {
+    const Sequence& sequence = at(lane);
+    return std::tuple(lane == last, sequence.state == SequenceState::kRunning, sequence.last_used);
+  };
+  for (int n = 0; n < lanes_->lane_count(); ++n) {
+    const LaneId lane = NthLane(n);
+    if (!at(lane).checkpoints.empty() && (!best || rank(lane) < rank(*best))) {
+      best = lane;
+    }
+  }
+  return best;
+}
+
 std::optional<PrefixSource> L1Table::Consider(LaneId lane, std::span<const Token> tokens,
                                               TokenCount limit) const {
   const Sequence& sequence = at(lane);
   const TokenCount rows = lanes_->Length(lane);
   const std::span<const Token> computed(sequence.tokens.data(), static_cast<std::size_t>(rows));
-  const TokenCount common = std::min(CommonTokens(computed, tokens), limit);
+  const TokenCount common = LeavingPoint(lane, std::min(CommonTokens(computed, tokens), limit));
   const bool whole = common == rows;
   const bool resident = sequence.state == SequenceState::kResident;
-  if (common == 0 || (append_only_ && !(whole && resident))) {
+  if (common == 0) {
     return std::nullopt;
   }
   // A prompt that leaves the old one in its reply goes on with that session (a repeat or its next
@@ -93,10 +120,11 @@ std::optional<PrefixSource> L1Table::FindPrefix(const std::string& name_space,
   return best;
 }
 
-TokenCount L1Table::FindPromised(const std::string& name_space, std::span<const Token> tokens,
-                                 TokenCount limit) const {
-  TokenCount promised = 0;
-  if (append_only_) {
+std::optional<PrefixSource> L1Table::FindPromised(const std::string& name_space,
+                                                  std::span<const Token> tokens,
+                                                  TokenCount limit) const {
+  std::optional<PrefixSource> promised;
+  if (leaving_ == Leaving::kAtEnd) {
     return promised;
   }
   for (const LaneId lane : InState(SequenceState::kRunning)) {
@@ -105,8 +133,8 @@ TokenCount L1Table::FindPromised(const std::string& name_space, std::span<const 
       continue;
     }
     const TokenCount common = std::min(CommonTokens(sequence.tokens, tokens), limit);
-    if (common > lanes_->Length(lane)) {
-      promised = std::max(promised, common);
+    if (common > lanes_->Length(lane) && (!promised || common > promised->tokens)) {
+      promised = PrefixSource{lane, common, false};
     }
   }
   return promised;
@@ -134,7 +162,8 @@ bool L1Table::Covers(LaneId longer, LaneId shorter) const {
   const Sequence& b = at(shorter);
   return a.name_space == b.name_space && a.shareable == b.shareable &&
          a.tokens.size() >= b.tokens.size() &&
-         std::equal(b.tokens.begin(), b.tokens.end(), a.tokens.begin());
+         std::equal(b.tokens.begin(), b.tokens.end(), a.tokens.begin()) &&
+         LeavingPoint(longer, lanes_->Length(shorter)) == lanes_->Length(shorter);
 }
 
 std::vector<LaneId> L1Table::Redundant(LaneId lane) const {

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "engine/checkpoint.h"
 #include "engine/lanes.h"
 
 namespace skippy {
@@ -23,6 +24,8 @@ struct Sequence {
   bool recorded = false;     // all its rows were offered to the cache
   TokenCount prompt_tokens = 0;
   std::vector<Token> tokens;    // prompt and reply; rows exist for the first Length(lane)
+  CheckpointList checkpoints;   // within the rows
+  CheckpointLadder ladder;      // where more are to come
   std::uint64_t last_used = 0;  // larger is later
 };
 
@@ -33,10 +36,17 @@ struct PrefixSource {
   bool take_over = false;
 };
 
+// Where the rows of a sequence can be left.
+enum class Leaving {
+  kAnywhere,
+  kAtCheckpoints,  // or at the sequence's end
+  kAtEnd,          // by the sequence that goes on with them: rows are not shared
+};
+
 class L1Table {
  public:
-  // `append_only`: rows can be neither shared nor cut. `lanes` outlives the table.
-  L1Table(const LaneTable* lanes, bool append_only);
+  // `lanes` outlives the table.
+  L1Table(const LaneTable* lanes, Leaving leaving);
 
   const Sequence& at(LaneId lane) const;
   Sequence& at(LaneId lane);
@@ -46,16 +56,19 @@ class L1Table {
   int Count(SequenceState state) const;
   // nullopt: no resident besides `keep`.
   std::optional<LaneId> LeastRecentResident(std::optional<LaneId> keep) const;
+  // Of the sequences with checkpoints: the least recent resident besides `last`, then the least
+  // recent running one besides `last`, then `last`.
+  std::optional<LaneId> LeastRecentWithCheckpoints(LaneId last) const;
 
   // The best start for tokens[0, limit): longest first, then one that can be taken over, then the
   // one that loses least. nullopt: nothing in common.
   std::optional<PrefixSource> FindPrefix(const std::string& name_space,
                                          std::span<const Token> tokens, TokenCount limit) const;
 
-  // How many tokens of tokens[0, limit) a running sequence has in common but has not computed yet;
-  // the longest such prefix, 0 when none.
-  TokenCount FindPromised(const std::string& name_space, std::span<const Token> tokens,
-                          TokenCount limit) const;
+  // A running sequence that has tokens of tokens[0, limit) in common but has not computed all of
+  // them yet; the longest such prefix, nullopt when none.
+  std::optional<PrefixSource> FindPromised(const std::string& name_space,
+                                           std::span<const Token> tokens, TokenCount limit) const;
 
   // The lane becomes `sequence`, running.
   void Start(LaneId lane, Sequence sequence);
@@ -72,10 +85,11 @@ class L1Table {
  private:
   std::optional<PrefixSource> Consider(LaneId lane, std::span<const Token> tokens,
                                        TokenCount limit) const;
+  TokenCount LeavingPoint(LaneId lane, TokenCount common) const;
   bool Covers(LaneId longer, LaneId shorter) const;
 
   const LaneTable* const lanes_;
-  const bool append_only_;
+  const Leaving leaving_;
   std::vector<Sequence> sequences_;  // by lane index
   std::uint64_t clock_ = 0;
 };

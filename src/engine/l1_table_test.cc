@@ -32,7 +32,7 @@ class L1TableTest : public ::testing::Test {
   }
 
   LaneTable lanes_{4, 10000};
-  L1Table table_{&lanes_, false};
+  L1Table table_{&lanes_, Leaving::kAnywhere};
 };
 
 TEST_F(L1TableTest, RepeatedPromptTakesItsResidentOverUpToTheLastToken) {
@@ -73,18 +73,18 @@ TEST_F(L1TableTest, RunningSequenceSharesOnlyWhatIsComputed) {
   ASSERT_TRUE(source);
   EXPECT_EQ(source->tokens, 30);
   EXPECT_FALSE(source->take_over);
-  EXPECT_EQ(table_.FindPromised("", Tokens(100), 99), 99);
-  EXPECT_EQ(table_.FindPromised("", Tokens(30), 29), 0);
+  EXPECT_EQ(table_.FindPromised("", Tokens(100), 99)->tokens, 99);
+  EXPECT_FALSE(table_.FindPromised("", Tokens(30), 29));
 }
 
 TEST_F(L1TableTest, NamespacesSeeNothingOfEachOther) {
   Run(0, Tokens(100), 99, 90);
   EXPECT_FALSE(table_.FindPrefix("other", Tokens(50), 49));
-  EXPECT_EQ(table_.FindPromised("other", Tokens(100), 100), 0);
+  EXPECT_FALSE(table_.FindPromised("other", Tokens(100), 100));
 }
 
 TEST_F(L1TableTest, AppendOnlyMemoryContinuesWholeResidentsOnly) {
-  L1Table table(&lanes_, true);
+  L1Table table(&lanes_, Leaving::kAtEnd);
   Sequence sequence;
   sequence.shareable = true;
   sequence.tokens = Tokens(20);
@@ -97,6 +97,44 @@ TEST_F(L1TableTest, AppendOnlyMemoryContinuesWholeResidentsOnly) {
   EXPECT_TRUE(source->take_over);
   EXPECT_EQ(source->tokens, 19);
   EXPECT_FALSE(table.FindPrefix("", Tokens(15), 14));
+}
+
+TEST_F(L1TableTest, SequencesWithCheckpointsAreLeftThereOrAtTheirEnd) {
+  L1Table table(&lanes_, Leaving::kAtCheckpoints);
+  Sequence sequence;
+  sequence.shareable = true;
+  sequence.prompt_tokens = 90;
+  sequence.tokens = Tokens(100);
+  for (const TokenCount position : {30, 60}) {
+    sequence.checkpoints.Add(std::make_shared<const Checkpoint>(Checkpoint{position, {}}));
+  }
+  table.Start(NthLane(0), sequence);
+  lanes_.Append(NthLane(0), 99);
+  EXPECT_FALSE(table.FindPrefix("", Tokens(30), 29));
+  EXPECT_EQ(table.FindPrefix("", Tokens(50), 49)->tokens, 30);
+  EXPECT_EQ(table.FindPrefix("", Tokens(200), 199)->tokens, 60) << "its end still moves";
+  table.Keep(NthLane(0));
+  const auto whole = table.FindPrefix("", Tokens(200), 199);
+  ASSERT_TRUE(whole);
+  EXPECT_EQ(whole->tokens, 99);
+  EXPECT_TRUE(whole->take_over);
+  EXPECT_FALSE(table.FindPrefix("", Tokens(80), 79)->take_over);
+}
+
+TEST_F(L1TableTest, CheckpointsOfIdleSequencesGoBeforeThoseOfRunningOnes) {
+  Sequence sequence;
+  sequence.tokens = Tokens(10);
+  sequence.checkpoints.Add(std::make_shared<const Checkpoint>(Checkpoint{5, {}}));
+  for (int n = 0; n < 3; ++n) {
+    table_.Start(NthLane(n), sequence);
+    lanes_.Append(NthLane(n), 9);
+  }
+  table_.Keep(NthLane(1));
+  EXPECT_EQ(table_.LeastRecentWithCheckpoints(NthLane(0)), NthLane(1));
+  table_.Release(NthLane(1));
+  EXPECT_EQ(table_.LeastRecentWithCheckpoints(NthLane(0)), NthLane(2));
+  table_.Release(NthLane(2));
+  EXPECT_EQ(table_.LeastRecentWithCheckpoints(NthLane(0)), NthLane(0));
 }
 
 TEST_F(L1TableTest, NamesTheResidentsThatAddNothing) {

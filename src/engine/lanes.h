@@ -18,6 +18,22 @@ inline constexpr int kReservedLanes = 2;
 inline LaneId NthLane(int n) { return static_cast<LaneId>(n + kReservedLanes); }
 inline int LaneIndex(LaneId lane) { return static_cast<int>(lane) - kReservedLanes; }
 
+// What may be done with rows, by the model's family. Decided before any call: some memory types end
+// the process when asked for what they lack.
+enum class RowAccess {
+  kAnyRange,     // rows may be shared, cut, exported and imported token by token
+  kCheckpoints,  // rows as above, and a state beside them that holds at the lane's end only
+  kStateOnly,    // no rows, only such a state
+  kWholeState,   // the same, and the library cannot take rows and state apart
+  kAppendOnly,   // a lane may only grow or be cleared
+};
+
+// The lane's state holds at its end only: whoever changes its length from outside loads another.
+inline bool UsesCheckpoints(RowAccess access) {
+  return access == RowAccess::kCheckpoints || access == RowAccess::kStateOnly ||
+         access == RowAccess::kWholeState;
+}
+
 // Invariant: a lane holds exactly the rows [0, Length(lane)); a cell is used while a lane holds it.
 class LaneTable {
  public:

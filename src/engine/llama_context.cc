@@ -14,6 +14,18 @@ constexpr llama_seq_id kScratch = static_cast<llama_seq_id>(LaneId::kScratch);
 
 llama_seq_id Seq(LaneId lane) { return static_cast<llama_seq_id>(lane); }
 
+// What the state of a lane is exported with.
+llama_state_seq_flags StateFlags(RowAccess access) {
+  return access == RowAccess::kWholeState ? LLAMA_STATE_SEQ_FLAGS_NONE
+                                          : LLAMA_STATE_SEQ_FLAGS_PARTIAL_ONLY;
+}
+
+// A recurrent state has one size whatever the length: only the context of each lane is a bound.
+std::size_t CellCount(const llama_context* context, RowAccess access) {
+  const std::size_t cells = llama_n_ctx(context);
+  return access == RowAccess::kStateOnly ? cells * llama_n_seq_max(context) : cells;
+}
+
 std::string Range(TokenCount first, TokenCount end) {
   return "[" + std::to_string(first) + ", " + std::to_string(end) + ")";
 }
@@ -51,7 +63,8 @@ LlamaContext::LlamaContext(LlamaModelPtr model, LlamaContextPtr context, RowAcce
       ubatch_tokens_(static_cast<int>(llama_n_ubatch(context_.get()))),
       owner_(std::this_thread::get_id()),
       lanes_(static_cast<int>(llama_n_seq_max(context_.get())) - kReservedLanes,
-             llama_n_ctx(context_.get())),
+             CellCount(context_.get(), access)),
+      has_state_(static_cast<std::size_t>(lanes_.lane_count()), true),
       arrays_(std::make_unique<BatchArrays>()) {
   SKIPPY_CHECK(lanes_.lane_count() > 0, "n_seq_max must exceed the reserved sequences");
 }
@@ -68,6 +81,7 @@ void LlamaContext::FillBatch(std::span<const BatchToken> batch) {
   arrays.Clear();
   arrays.next_position.assign(static_cast<std::size_t>(lanes_.lane_count()), -1);
   for (const BatchToken& item : batch) {
+    SKIPPY_CHECK(HasState(item.lane), "a lane without its state cannot be computed on");
     TokenCount& next = arrays.next_position.at(static_cast<std::size_t>(LaneIndex(item.lane)));
     next = next < 0 ? lanes_.Length(item.lane) : next;
     arrays.tokens.push_back(item.token);
@@ -109,11 +123,66 @@ DecodeOutcome LlamaContext::Decode(std::span<const BatchToken> batch) {
 
 void LlamaContext::CopyPrefix(LaneId from, LaneId to, TokenCount count) {
   CheckThread();
-  SKIPPY_CHECK(access_ == RowAccess::kAnyRange, "this family shares no rows");
-  lanes_.Share(from, to, count);
-  if (count > 0) {
-    llama_memory_seq_cp(llama_get_memory(context_.get()), Seq(from), Seq(to), 0, count);
+  SKIPPY_CHECK(access_ != RowAccess::kAppendOnly, "this family shares no rows");
+  if (!KeepsRows()) {
+    SKIPPY_CHECK(lanes_.Length(to) == 0 && count <= lanes_.Length(from), std::to_string(count));
+    lanes_.Append(to, count);
+  } else {
+    lanes_.Share(from, to, count);
+    if (count > 0) {
+      llama_memory_seq_cp(llama_get_memory(context_.get()), Seq(from), Seq(to), 0, count);
+    }
   }
+  DropState(to);
+}
+
+// Copying from the sequence that is always empty drops a recurrent state and leaves rows alone.
+void LlamaContext::DropState(LaneId lane) {
+  if (!UsesCheckpoints(access_)) {
+    return;
+  }
+  llama_memory_t memory = llama_get_memory(context_.get());
+  if (access_ == RowAccess::kCheckpoints) {
+    llama_memory_seq_cp(memory, static_cast<llama_seq_id>(LaneId::kEmpty), Seq(lane), 0, 1);
+  } else {
+    llama_memory_seq_rm(memory, Seq(lane), -1, -1);
+  }
+  SetHasState(lane, lanes_.Length(lane) == 0);
+}
+
+bool LlamaContext::HasState(LaneId lane) const { return has_state_.at(LaneSlot(lane)); }
+
+Result<std::vector<std::byte>> LlamaContext::SaveState(LaneId lane) {
+  CheckThread();
+  SKIPPY_CHECK(UsesCheckpoints(access_) && HasState(lane) && lanes_.Length(lane) > 0,
+               "there is no state to save");
+  const llama_state_seq_flags flags = StateFlags(access_);
+  std::vector<std::byte> bytes(llama_state_seq_get_size_ext(context_.get(), Seq(lane), flags));
+  const std::size_t written =
+      llama_state_seq_get_data_ext(context_.get(), reinterpret_cast<std::uint8_t*>(bytes.data()),
+                                   bytes.size(), Seq(lane), flags);
+  if (written != bytes.size() || bytes.empty()) {
+    return MakeError(ErrorCode::kInternal, "llama.cpp exported " + std::to_string(written) +
+                                               " bytes instead of " + std::to_string(bytes.size()));
+  }
+  return bytes;
+}
+
+Status LlamaContext::LoadState(LaneId lane, std::span<const std::byte> bytes) {
+  CheckThread();
+  SKIPPY_CHECK(UsesCheckpoints(access_) && lanes_.Length(lane) > 0, "there is no state to load");
+  SetHasState(lane, false);
+  const std::size_t read = llama_state_seq_set_data_ext(
+      context_.get(), reinterpret_cast<const std::uint8_t*>(bytes.data()), bytes.size(), Seq(lane),
+      StateFlags(access_));
+  if (read != bytes.size() || llama_memory_seq_pos_max(llama_get_memory(context_.get()),
+                                                       Seq(lane)) != lanes_.Length(lane) - 1) {
+    DropState(lane);
+    return MakeError(ErrorCode::kCorrupt,
+                     "llama.cpp refused the state at token " + std::to_string(lanes_.Length(lane)));
+  }
+  SetHasState(lane, true);
+  return {};
 }
 
 bool LlamaContext::Truncate(LaneId lane, TokenCount length) {
@@ -121,7 +190,16 @@ bool LlamaContext::Truncate(LaneId lane, TokenCount length) {
   if (length == lanes_.Length(lane)) {
     return true;
   }
-  SKIPPY_CHECK(length == 0 || access_ == RowAccess::kAnyRange, "this family cuts no rows");
+  SKIPPY_CHECK(length == 0 || access_ != RowAccess::kAppendOnly, "this family cuts no rows");
+  if (length == 0) {
+    Clear(lane);
+    return true;
+  }
+  DropState(lane);  // a recurrent state in the way would keep every row
+  if (!KeepsRows()) {
+    lanes_.Truncate(lane, length);
+    return true;
+  }
   if (!llama_memory_seq_rm(llama_get_memory(context_.get()), Seq(lane), length, -1)) {
     return false;
   }
@@ -136,27 +214,40 @@ void LlamaContext::Clear(LaneId lane) {
   const bool removed = llama_memory_seq_rm(llama_get_memory(context_.get()), Seq(lane), -1, -1);
   SKIPPY_CHECK(removed, "a whole sequence could not be removed");
   lanes_.Truncate(lane, 0);
+  SetHasState(lane, true);
 }
 
 LlamaContext::RowExport::RowExport(LlamaContext* owner, LaneId lane, TokenCount first,
                                    TokenCount end)
     : owner_(owner) {
   owner->CheckThread();
-  SKIPPY_CHECK(owner->access_ == RowAccess::kAnyRange, "this family exports no rows");
+  SKIPPY_CHECK(owner->access_ != RowAccess::kAppendOnly, "this family exports no rows");
   SKIPPY_CHECK(first >= 0 && first < end && end <= owner->lanes_.Length(lane), Range(first, end));
   owner->exporting_ = true;
+  if (!owner->KeepsRows()) {
+    return;
+  }
   llama_context* context = owner->context_.get();
-  llama_memory_seq_cp(llama_get_memory(context), Seq(lane), kScratch, first, end);
+  llama_memory_t memory = llama_get_memory(context);
+  llama_memory_seq_cp(memory, Seq(lane), kScratch, first, end);
+  if (owner->access_ == RowAccess::kCheckpoints) {
+    llama_memory_seq_cp(memory, static_cast<llama_seq_id>(LaneId::kEmpty), kScratch, 0, 1);
+  }
   byte_count_ = llama_state_seq_get_size(context, kScratch);
 }
 
 LlamaContext::RowExport::~RowExport() {
-  llama_memory_seq_rm(llama_get_memory(owner_->context_.get()), kScratch, -1, -1);
+  if (owner_->KeepsRows()) {
+    llama_memory_seq_rm(llama_get_memory(owner_->context_.get()), kScratch, -1, -1);
+  }
   owner_->exporting_ = false;
 }
 
 Status LlamaContext::RowExport::Write(std::span<std::byte> to) {
   SKIPPY_CHECK(to.size() == byte_count_, "the buffer must have the size of the export");
+  if (!owner_->KeepsRows()) {
+    return {};
+  }
   const std::size_t written = llama_state_seq_get_data(
       owner_->context_.get(), reinterpret_cast<std::uint8_t*>(to.data()), to.size(), kScratch);
   if (written != byte_count_ || byte_count_ == 0) {
@@ -170,18 +261,26 @@ Status LlamaContext::ImportRows(LaneId lane, std::span<const std::byte> bytes,
                                 const RowImport& rows) {
   CheckThread();
   const TokenCount have = lanes_.Length(lane);
-  SKIPPY_CHECK(access_ == RowAccess::kAnyRange, "this family imports no rows");
+  SKIPPY_CHECK(access_ != RowAccess::kAppendOnly, "this family imports no rows");
   SKIPPY_CHECK(
       rows.first_token <= have && have < rows.end && rows.end <= rows.first_token + rows.row_count,
       Range(have, rows.end));
   if (lanes_.cells_free() < static_cast<std::size_t>(rows.row_count)) {
     return MakeError(ErrorCode::kResourceExhausted, "no free cells for an import");
   }
+  if (!KeepsRows()) {
+    DropState(lane);
+    lanes_.Append(lane, rows.end - have);
+    SetHasState(lane, false);
+    return {};
+  }
   llama_memory_t memory = llama_get_memory(context_.get());
   const std::size_t read = llama_state_seq_set_data(
       context_.get(), reinterpret_cast<const std::uint8_t*>(bytes.data()), bytes.size(), kScratch);
-  const bool good = read == bytes.size() && llama_memory_seq_pos_max(memory, kScratch) ==
-                                                rows.first_token + rows.row_count - 1;
+  // Rows alone have no end that the library would report where a recurrent state is missing.
+  const bool good = read == bytes.size() && (access_ == RowAccess::kCheckpoints ||
+                                             llama_memory_seq_pos_max(memory, kScratch) ==
+                                                 rows.first_token + rows.row_count - 1);
   if (good) {
     llama_memory_seq_cp(memory, kScratch, Seq(lane), have, rows.end);
   }
@@ -191,6 +290,9 @@ Status LlamaContext::ImportRows(LaneId lane, std::span<const std::byte> bytes,
                      "llama.cpp refused the rows " + Range(rows.first_token, rows.end));
   }
   lanes_.Append(lane, rows.end - have);
+  if (UsesCheckpoints(access_)) {
+    SetHasState(lane, false);
+  }
   return {};
 }
 

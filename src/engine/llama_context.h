@@ -26,13 +26,6 @@ struct LlamaContextDeleter {
 using LlamaModelPtr = std::unique_ptr<llama_model, LlamaModelDeleter>;
 using LlamaContextPtr = std::unique_ptr<llama_context, LlamaContextDeleter>;
 
-// What may be done with rows, by the model's family. Decided before any call: some memory types end
-// the process when asked for what they lack.
-enum class RowAccess {
-  kAnyRange,    // rows may be shared, cut, exported and imported token by token
-  kAppendOnly,  // a lane may only grow or be cleared
-};
-
 // One token of a batch; it takes the next position of its lane.
 struct BatchToken {
   LaneId lane = LaneId::kFirst;
@@ -65,11 +58,21 @@ class LlamaContext {
   // At most batch_tokens_max() tokens; a lane's tokens in the order of their positions.
   DecodeOutcome Decode(std::span<const BatchToken> batch);
 
-  // Rows [0, count) of `from` become visible in `to`, which is empty. No copy.
+  // Rows [0, count) of `from` become visible in `to`, which is empty. No copy. With checkpoints
+  // `to` has no state afterwards.
   void CopyPrefix(LaneId from, LaneId to, TokenCount count);
-  // Keeps rows [0, length). False when the memory cannot do it: nothing changed.
+  // Keeps rows [0, length). False when the memory cannot do it: nothing changed. With checkpoints
+  // the lane has no state afterwards unless it has that length already.
   bool Truncate(LaneId lane, TokenCount length);
   void Clear(LaneId lane);
+
+  // With checkpoints: false between a change of the lane's rows from outside and LoadState. Such a
+  // lane must not be computed on.
+  bool HasState(LaneId lane) const;
+  // The state beside the rows at the end of the lane, which has one.
+  Result<std::vector<std::byte>> SaveState(LaneId lane);
+  // `bytes` were saved where the same Length(lane) tokens ended. On failure the lane has no state.
+  Status LoadState(LaneId lane, std::span<const std::byte> bytes);
 
   // While it lives, the scratch sequence names rows [first, end) of a lane. One at a time; nothing
   // else may be called meanwhile.
@@ -85,7 +88,7 @@ class LlamaContext {
 
    private:
     LlamaContext* const owner_;
-    std::size_t byte_count_ = 0;
+    std::size_t byte_count_ = 0;  // 0 for families without rows
   };
 
   struct RowImport {
@@ -104,6 +107,12 @@ class LlamaContext {
  private:
   void CheckThread() const;
   void FillBatch(std::span<const BatchToken> batch);
+  bool KeepsRows() const {
+    return access_ == RowAccess::kAnyRange || access_ == RowAccess::kCheckpoints;
+  }
+  void DropState(LaneId lane);
+  void SetHasState(LaneId lane, bool has) { has_state_.at(LaneSlot(lane)) = has; }
+  static std::size_t LaneSlot(LaneId lane) { return static_cast<std::size_t>(LaneIndex(lane)); }
 
   // Constant after construction.
   const LlamaModelPtr model_;
@@ -114,6 +123,7 @@ class LlamaContext {
   std::thread::id owner_;
   // Of the owner thread.
   LaneTable lanes_;
+  std::vector<bool> has_state_;  // by lane index
   bool exporting_ = false;
   struct BatchArrays;
   std::unique_ptr<BatchArrays> arrays_;

@@ -323,9 +323,8 @@ class Loader {
     out_.info.cache_type_k = ToString(choice.k);
     out_.info.cache_type_v = ToString(choice.v);
     out_.info.cache_type_source = choice.source;
-    const RowAccess access = out_.family.family == Family::kFullAttention ? RowAccess::kAnyRange
-                                                                          : RowAccess::kAppendOnly;
-    out_.context = std::make_unique<LlamaContext>(std::move(model_), std::move(context), access);
+    out_.context = std::make_unique<LlamaContext>(std::move(model_), std::move(context),
+                                                  AccessOf(out_.family));
     return {};
   }
 

@@ -1,5 +1,6 @@
 #include "engine/recorder.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "base/log.h"
@@ -37,15 +38,47 @@ bool Recorder::Export(LaneId lane, std::span<const Token> path, const Recording:
 }
 
 void Recorder::Advance(LaneId lane, std::span<const Token> path, bool flush) {
-  const TokenCount computed = context_->lanes().Length(lane);
+  AdvanceTo(lane, path, context_->lanes().Length(lane), flush);
+}
+
+void Recorder::AdvanceTo(LaneId lane, std::span<const Token> path, TokenCount end, bool flush) {
   while (recording_) {
-    const std::optional<Recording::Run> run = recording_->NextRun(path, computed, flush);
+    const std::optional<Recording::Run> run = recording_->NextRun(path, end, flush);
     if (!run) {
       return;
     }
     if (!Export(lane, path, *run)) {
       recording_.reset();
     }
+  }
+}
+
+void Recorder::AddCheckpoints(LaneId lane, std::span<const Token> path,
+                              const CheckpointList& checkpoints) {
+  for (const CheckpointPtr& checkpoint : checkpoints.items()) {
+    if (checkpoint->position > published_tokens_) {
+      published_tokens_ = checkpoint->position;
+      AdvanceTo(lane, path, checkpoint->position, true);
+      AddCheckpoint(path, *checkpoint);
+    }
+  }
+}
+
+// Where there is no room for it the recording goes on: what follows may have its own.
+void Recorder::AddCheckpoint(std::span<const Token> path, const Checkpoint& checkpoint) {
+  if (!recording_ || !recording_->WantsCheckpoint(path, checkpoint.position)) {
+    return;
+  }
+  std::unique_ptr<Buffer> buffer = cache_->AcquireBuffer(checkpoint.bytes.size());
+  if (!buffer) {
+    return;
+  }
+  std::copy(checkpoint.bytes.begin(), checkpoint.bytes.end(), buffer->bytes().begin());
+  exported_bytes_ += checkpoint.bytes.size();
+  const RefusalReason refusal =
+      recording_->AppendCheckpoint(path, checkpoint.position, std::move(buffer));
+  if (refusal != RefusalReason::kNone) {
+    LogDebug("record: checkpoint at {} refused, {}", checkpoint.position, ToString(refusal));
   }
 }
 

@@ -21,7 +21,7 @@ Restorer::Restorer(LlamaContext* context, LaneId lane, std::unique_ptr<Restore> 
 
 // What is in the lane now, not what was handed in.
 void Restorer::TraceImport(TokenCount first, TokenCount end) const {
-  if (!RowsAreTraced()) {
+  if (!RowsAreTraced() || context_->access() != RowAccess::kAnyRange) {
     return;
   }
   LlamaContext::RowExport rows(context_, lane_, first, end);
@@ -31,8 +31,29 @@ void Restorer::TraceImport(TokenCount first, TokenCount end) const {
   }
 }
 
+bool Restorer::ImportCheckpoint(const MatchedSegment& segment) {
+  if (segment.first_token != context_->lanes().Length(lane_)) {
+    LogWarning("restore: a checkpoint at {} does not follow {} rows", segment.first_token,
+               context_->lanes().Length(lane_));
+    return false;
+  }
+  const auto start = std::chrono::steady_clock::now();
+  const Status loaded = context_->LoadState(lane_, restore_->bytes());
+  import_ms_ +=
+      std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
+  if (!loaded) {
+    LogWarning("restore: {}", loaded.error().text);
+    return false;
+  }
+  imported_bytes_ += segment.byte_count;
+  return true;
+}
+
 bool Restorer::Import(const MakeRoom& make_room) {
   const MatchedSegment& segment = restore_->segment();
+  if (segment.kind == SegmentKind::kCheckpoint && UsesCheckpoints(context_->access())) {
+    return ImportCheckpoint(segment);
+  }
   const TokenCount held = context_->lanes().Length(lane_);
   const TokenCount end = segment.first_token + segment.rows_used;
   if (segment.kind != SegmentKind::kRows || segment.first_token > held || end <= held) {

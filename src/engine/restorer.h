@@ -39,6 +39,7 @@ class Restorer {
 
  private:
   bool Import(const MakeRoom& make_room);
+  bool ImportCheckpoint(const MatchedSegment& segment);
   void TraceImport(TokenCount first, TokenCount end) const;
 
   LlamaContext* const context_;

@@ -19,6 +19,13 @@ constexpr std::size_t kGrowthCells = 64;
 constexpr std::chrono::milliseconds kImportTimeBesideOthers{2};
 constexpr std::chrono::milliseconds kImportTimeAlone{20};
 
+Leaving LeavingOf(RowAccess access) {
+  if (access == RowAccess::kAppendOnly) {
+    return Leaving::kAtEnd;
+  }
+  return UsesCheckpoints(access) ? Leaving::kAtCheckpoints : Leaving::kAnywhere;
+}
+
 }  // namespace
 
 double ThreadCpuMs() {
@@ -30,7 +37,10 @@ double ThreadCpuMs() {
 Scheduler::Scheduler(LlamaContext* context, SchedulerOptions options)
     : context_(context),
       options_(std::move(options)),
-      table_(&context->lanes(), context->access() == RowAccess::kAppendOnly) {
+      keeps_checkpoints_(
+          UsesCheckpoints(context->access()) &&
+          (options_.cache != nullptr || options_.residents_max > 0 || options_.lanes > 1)),
+      table_(&context->lanes(), LeavingOf(context->access())) {
   SKIPPY_CHECK(options_.lanes + options_.residents_max <= context->lanes().lane_count(),
                "every lane and resident needs a sequence");
   UpdateStatus();
@@ -82,13 +92,19 @@ std::optional<PrefixSource> Scheduler::FindSource(const Job& job) const {
                            static_cast<TokenCount>(job.tokens.size()) - 1);
 }
 
-bool Scheduler::ShouldWait(const Job& job, TokenCount have) const {
+bool Scheduler::ShouldWait(const Job& job, TokenCount have) {
   if (!job.request.cache_read) {
     return false;
   }
-  const TokenCount promised = table_.FindPromised(job.request.name_space, job.tokens,
-                                                  static_cast<TokenCount>(job.tokens.size()) - 1);
-  return promised >= have + kWorthWaitingTokens;
+  const std::optional<PrefixSource> promised = table_.FindPromised(
+      job.request.name_space, job.tokens, static_cast<TokenCount>(job.tokens.size()) - 1);
+  if (!promised || promised->tokens < have + kWorthWaitingTokens) {
+    return false;
+  }
+  if (keeps_checkpoints_) {
+    table_.at(promised->lane).ladder.Want(promised->tokens);
+  }
+  return true;
 }
 
 bool Scheduler::Fits(const Job& job, const std::optional<PrefixSource>& source) const {
@@ -143,25 +159,43 @@ LaneId Scheduler::TakeLane(std::optional<PrefixSource>* source) {
   return *lane;
 }
 
+TokenCount Scheduler::TakePrefix(LaneId lane, const std::optional<PrefixSource>& source,
+                                 CheckpointList* checkpoints) {
+  if (!source) {
+    return 0;
+  }
+  *checkpoints = table_.at(source->lane).checkpoints.UpTo(source->tokens);
+  bool good = true;
+  if (source->take_over) {
+    good = context_->Truncate(lane, source->tokens);
+  } else {
+    context_->CopyPrefix(source->lane, lane, source->tokens);
+    table_.Touch(source->lane);
+  }
+  if (good && !context_->HasState(lane)) {
+    good = LoadCheckpoint(lane, checkpoints->Deepest(source->tokens));
+  }
+  if (!good) {
+    context_->Clear(lane);
+    *checkpoints = {};
+  }
+  return context_->lanes().Length(lane);
+}
+
 void Scheduler::Start(JobPtr job, const std::optional<PrefixSource>& found) {
   const CpuCharge charge(job.get());
   std::optional<PrefixSource> source = found;
   job->lane = TakeLane(&source);
-  TokenCount held = source ? source->tokens : 0;
-  if (source && source->take_over) {
-    if (!context_->Truncate(job->lane, held)) {
-      context_->Clear(job->lane);
-      held = 0;
-    }
-  } else if (source) {
-    context_->CopyPrefix(source->lane, job->lane, held);
-    table_.Touch(source->lane);
-  }
   Sequence sequence;
+  const TokenCount held = TakePrefix(job->lane, source, &sequence.checkpoints);
   sequence.name_space = job->request.name_space;
   sequence.shareable = job->request.cache_write;
   sequence.persistable = job->request.cache_write && job->request.cache_persist;
   sequence.prompt_tokens = job->timings.prompt_tokens;
+  if (keeps_checkpoints_ && sequence.shareable) {
+    sequence.ladder = CheckpointLadder(sequence.prompt_tokens, job->request.last_user_position,
+                                       /*powers=*/context_->access() != RowAccess::kWholeState);
+  }
   sequence.tokens = std::move(job->tokens);
   table_.Start(job->lane, std::move(sequence));
   job->phase = Job::Phase::kComputing;
@@ -204,6 +238,7 @@ void Scheduler::StartRestore(Job* job) {
     return;
   }
   Restorer::DropHeldSegments(&match, held);
+  KeepCheckpoint(job->lane, /*ends=*/true);  // what a failure falls back to
   ++status_.restores_total;
   job->restorer = std::make_unique<Restorer>(
       context_, job->lane,
@@ -243,13 +278,18 @@ void Scheduler::EndRestore(Job* job, Restorer::Outcome outcome) {
   }
   job->timings.restore_ms += MillisecondsSince(job->phase_start);
   job->timings.import_ms += job->restorer->import_ms();
-  if (!job->prompt_done) {
+  if (!context_->HasState(job->lane)) {
+    FallBack(job);
+  } else if (!job->prompt_done) {
     job->timings.cached_l2_tokens = job->restorer->ram_tokens();
     job->timings.cached_l3_tokens = job->restorer->disk_tokens();
     status_.cached_l2_tokens_total += static_cast<std::uint64_t>(job->restorer->ram_tokens());
     status_.cached_l3_tokens_total += static_cast<std::uint64_t>(job->restorer->disk_tokens());
   }
   job->restorer.reset();
+  if (outcome == Restorer::Outcome::kDone) {
+    KeepCheckpoint(job->lane, /*ends=*/true);
+  }
   job->phase = Job::Phase::kComputing;
   job->phase_start = EngineClock::now();
 }
@@ -334,7 +374,11 @@ bool Scheduler::RecordResident() {
       continue;
     }
     if (const std::unique_ptr<Recorder> recorder = MakeRecorder(sequence)) {
-      recorder->Publish(lane, sequence.tokens);
+      if (keeps_checkpoints_) {
+        recorder->AddCheckpoints(lane, sequence.tokens, sequence.checkpoints);
+      } else {
+        recorder->Publish(lane, sequence.tokens);
+      }
       status_.export_bytes_total += recorder->exported_bytes();
       sequence.recorded = true;
       return true;

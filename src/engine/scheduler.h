@@ -17,6 +17,8 @@
 
 namespace skippy {
 
+inline constexpr std::uint64_t kDefaultCheckpointBytesMax = 512ULL << 20;
+
 struct SchedulerOptions {
   int lanes = 1;                  // requests computed at the same time
   int residents_max = 0;          // sequences kept after their request
@@ -25,6 +27,7 @@ struct SchedulerOptions {
   Cache* cache = nullptr;                 // null: no restore, no recording; not owned
   const CacheDomains* domains = nullptr;  // not owned, never null
   std::function<void()> wake;             // makes the engine thread call Step soon; any thread
+  std::uint64_t checkpoint_bytes_max = kDefaultCheckpointBytesMax;  // of all sequences, in memory
 };
 
 // Engine thread only. Owns every job from Enqueue to its kDone event.
@@ -60,10 +63,12 @@ class Scheduler {
   void DropCancelled();
   void Admit();
   bool Fits(const Job& job, const std::optional<PrefixSource>& source) const;
-  bool ShouldWait(const Job& job, TokenCount have) const;
+  bool ShouldWait(const Job& job, TokenCount have);
   std::optional<PrefixSource> FindSource(const Job& job) const;
   void Start(JobPtr job, const std::optional<PrefixSource>& source);
   LaneId TakeLane(std::optional<PrefixSource>* source);
+  TokenCount TakePrefix(LaneId lane, const std::optional<PrefixSource>& source,
+                        CheckpointList* checkpoints);
   void BeginPrompt(Job* job, TokenCount held);
   void StartRestore(Job* job);
   bool RunRestores();
@@ -75,6 +80,12 @@ class Scheduler {
   std::unique_ptr<Recorder> MakeRecorder(const Sequence& sequence) const;
   bool RecordResident();
   void UpdateStatus();
+
+  // scheduler_checkpoints.cc: states that hold at one position.
+  bool LoadCheckpoint(LaneId lane, const CheckpointPtr& checkpoint);
+  void KeepCheckpoint(LaneId lane, bool ends);
+  void TrimCheckpoints(LaneId keep);
+  void FallBack(Job* job);
 
   // scheduler_batch.cc: one step's batch.
   void BuildBatch();
@@ -96,6 +107,8 @@ class Scheduler {
   // Constant after construction.
   LlamaContext* const context_;
   const SchedulerOptions options_;
+
+  const bool keeps_checkpoints_;
 
   L1Table table_;
   std::deque<JobPtr> queue_;     // first come, first served

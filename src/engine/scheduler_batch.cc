@@ -35,7 +35,11 @@ std::vector<std::pair<Job*, TokenCount>> Scheduler::SplitPrefill(TokenCount budg
   std::vector<std::pair<Job*, TokenCount>> parts;
   for (const JobPtr& job : running_) {
     if (job->phase == Job::Phase::kComputing && !IsDecoding(*job)) {
-      parts.emplace_back(job.get(), Pending(*job));
+      // A step ends where a checkpoint is wanted.
+      const std::optional<TokenCount> rung =
+          table_.at(job->lane).ladder.Next(context_->lanes().Length(job->lane));
+      const TokenCount to_rung = rung ? *rung - context_->lanes().Length(job->lane) : Pending(*job);
+      parts.emplace_back(job.get(), std::min(Pending(*job), to_rung));
     }
   }
   std::vector<std::size_t> order(parts.size());
@@ -234,6 +238,7 @@ void Scheduler::Sample(Job* job, int logits_index) {
 
 void Scheduler::RecordProgress(Job* job, bool ends) {
   const Sequence& sequence = table_.at(job->lane);
+  KeepCheckpoint(job->lane, ends);
   if (!job->recorder) {
     job->recorder = MakeRecorder(sequence);
   }
@@ -244,7 +249,10 @@ void Scheduler::RecordProgress(Job* job, bool ends) {
   const TokenCount rows = context_->lanes().Length(job->lane);
   const std::uint64_t bytes_before = recorder.exported_bytes();
   // The prompt is a prefix of its own: most prompts that follow branch there.
-  if (ends || rows == job->timings.prompt_tokens) {
+  if (keeps_checkpoints_) {
+    recorder.Advance(job->lane, sequence.tokens, false);
+    recorder.AddCheckpoints(job->lane, sequence.tokens, sequence.checkpoints);
+  } else if (ends || rows == job->timings.prompt_tokens) {
     recorder.Publish(job->lane, sequence.tokens);
   } else {
     recorder.Advance(job->lane, sequence.tokens, false);

@@ -4,10 +4,12 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "engine/lanes.h"
 #include "skippy/cache.h"
 #include "skippy/result.h"
 
@@ -26,7 +28,8 @@ inline constexpr ProbeSetting kBesideForeignState{"beside foreign", true, true};
 struct ProbeInput {
   std::string model_path;
   std::string model_name;  // names the domain in the cache
-  std::string root;        // of the cache; must not exist
+  RowAccess access = RowAccess::kAnyRange;
+  std::string root;  // of the cache; must not exist
   TokenCount prompt_tokens = 600;
   TokenCount damaged_rows = 1;    // of the last ones
   bool control_near_end = false;  // which segment of the other prompt is put in place
@@ -38,10 +41,11 @@ struct ProbeFindings {
   bool rows_by_position = true;  // false: only whole exports could be compared
   // Bit-identical next-token logits, resuming at the last token and inside a segment.
   bool same_logits_at_end = false;
-  bool same_logits_inside_segment = false;
-  // Negative controls: largest change of a logit; 0: not one bit changed.
-  float foreign_segment_moves = 0;
-  float damaged_rows_move = 0;
+  bool same_logits_inside_segment = false;  // at the earlier checkpoint, where these are used
+  // Negative controls: largest change of a logit; 0: not one bit changed; nullopt: not there.
+  std::optional<float> foreign_segment_moves;
+  std::optional<float> damaged_rows_move;
+  std::optional<float> foreign_checkpoint_moves;
 };
 
 // The disk tier alone, over `root`, as one process opens it.
