@@ -3,6 +3,7 @@
 #include <cpp-httplib/httplib.h>
 
 #include <chrono>
+#include <future>
 #include <string_view>
 
 namespace skippy::bench {
@@ -94,9 +95,8 @@ class EventReader {
     if (choices == event.end() || choices->empty()) {
       return;
     }
-    if (out_.first_token_ms == 0) {
-      out_.first_token_ms = MillisecondsSince(start_);
-    }
+    out_.event_ms.push_back(MillisecondsSince(start_));
+    out_.first_token_ms = out_.event_ms.front();
     out_.text += choices->front().value("text", std::string());
   }
 
@@ -105,7 +105,7 @@ class EventReader {
     out_.prompt_tokens = Value<TokenCount>(usage, "prompt_tokens");
     out_.cached_tokens =
         Value<TokenCount>(usage.value("prompt_tokens_details", Json::object()), "cached_tokens");
-    out_.computed_tokens = Value<TokenCount>(timings, "computed");
+    out_.computed_tokens = Value<TokenCount>(timings, "prompt_n");
     out_.cached_disk_tokens = Value<TokenCount>(timings, "cached_l3");
     out_.lookup_ms = Value<double>(timings, "lookup_ms");
     out_.restore_ms = Value<double>(timings, "restore_ms");
@@ -154,6 +154,24 @@ Result<Completion> Complete(int port, const CompletionRequest& request) {
   }
   reader.out().total_ms = MillisecondsSince(start);
   return reader.out();
+}
+
+Result<std::vector<Completion>> CompleteTogether(int port,
+                                                 const std::vector<CompletionRequest>& requests) {
+  std::vector<std::future<Result<Completion>>> running;
+  for (const CompletionRequest& request : requests) {
+    running.push_back(std::async(std::launch::async, Complete, port, request));
+  }
+  std::vector<Result<Completion>> results;
+  for (auto& each : running) {
+    results.push_back(each.get());
+  }
+  std::vector<Completion> out;
+  for (Result<Completion>& result : results) {
+    SKIPPY_ASSIGN_OR_RETURN(Completion completion, std::move(result));
+    out.push_back(std::move(completion));
+  }
+  return out;
 }
 
 }  // namespace skippy::bench

@@ -28,6 +28,7 @@ struct Completion {
   std::string text;
   double first_token_ms = 0;  // from before the connection to the first event that has a choice
   double total_ms = 0;
+  std::vector<double> event_ms;  // from the same moment to each event that has a choice
   TokenCount prompt_tokens = 0;
   TokenCount cached_tokens = 0;
   TokenCount computed_tokens = 0;
@@ -41,5 +42,10 @@ struct Completion {
 
 // Streams from /v1/completions. Errors as GetJson; also kInternal for a stream without its end.
 Result<Completion> Complete(int port, const CompletionRequest& request);
+
+// All at once, each on a thread of its own; the answers in the order of the requests. The first
+// error, if there is one.
+Result<std::vector<Completion>> CompleteTogether(int port,
+                                                 const std::vector<CompletionRequest>& requests);
 
 }  // namespace skippy::bench

@@ -23,6 +23,7 @@ namespace {
 constexpr std::chrono::seconds kReadyTimeout{300};
 constexpr std::chrono::seconds kDurableTimeout{120};
 constexpr std::chrono::milliseconds kPollInterval{5};
+constexpr const char* kLlamaServer = SKIPPY_LLAMA_SERVER;
 
 std::string ReadFrom(const std::string& path, std::size_t offset) {
   std::ifstream in(path, std::ios::binary);
@@ -50,9 +51,13 @@ int FindPort(const std::string& log, std::string_view before) {
 }
 
 std::vector<std::string> CommandLine(const ServerCommand& command) {
-  std::vector<std::string> line = {"skippy", "serve",    "--model",           command.model_path,
-                                   "--port", "0",        "--management-port", "0",
-                                   "--host", "127.0.0.1"};
+  std::vector<std::string> line;
+  if (command.program == ServerProgram::kSkippy) {
+    line = {"skippy", "serve", "--management-port", "0"};
+  } else {
+    line = {"llama-server"};
+  }
+  line.insert(line.end(), {"--model", command.model_path, "--port", "0", "--host", "127.0.0.1"});
   line.insert(line.end(), command.flags.begin(), command.flags.end());
   return line;
 }
@@ -72,6 +77,7 @@ cpu_set_t AllowedCpus(bool only_first) {
 }
 
 struct ChildSetup {
+  const char* program = nullptr;
   int log = -1;
   pid_t parent = -1;
   cpu_set_t cpus;
@@ -83,7 +89,7 @@ struct ChildSetup {
   prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (getppid() == setup.parent && sched_setaffinity(0, sizeof(setup.cpus), &setup.cpus) == 0 &&
       dup2(setup.log, STDOUT_FILENO) >= 0 && dup2(setup.log, STDERR_FILENO) >= 0) {
-    execv("/proc/self/exe", setup.arguments);
+    execv(setup.program, setup.arguments);
   }
   _exit(127);
 }
@@ -91,6 +97,12 @@ struct ChildSetup {
 }  // namespace
 
 Result<std::unique_ptr<ServerProcess>> ServerProcess::Start(const ServerCommand& command) {
+  const bool own = command.program == ServerProgram::kSkippy;
+  const char* program = own ? "/proc/self/exe" : kLlamaServer;
+  if (access(program, X_OK) != 0) {
+    return MakeError(ErrorCode::kNotFound,
+                     std::string(program) + " is not there; `make peers` builds it");
+  }
   const UniqueFd log(
       open(command.log_path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600));
   if (!log.valid()) {
@@ -103,9 +115,11 @@ Result<std::unique_ptr<ServerProcess>> ServerProcess::Start(const ServerCommand&
   }
   arguments.push_back(nullptr);
   std::unique_ptr<ServerProcess> server(new ServerProcess);
+  server->program_ = command.program;
   server->log_path_ = command.log_path;
   server->log_start_ = std::filesystem::file_size(command.log_path);
-  const ChildSetup setup{log.get(), getpid(), AllowedCpus(command.on_one_cpu), arguments.data()};
+  const ChildSetup setup{program, log.get(), getpid(), AllowedCpus(command.on_one_cpu),
+                         arguments.data()};
   server->pid_ = fork();
   if (server->pid_ < 0) {
     return MakeError(ErrorCode::kResourceExhausted, "cannot start another process");
@@ -121,15 +135,19 @@ Result<Json> ServerProcess::GetStatus() const {
   return GetJson(management_port_, "/api/runtime/kv-cache");
 }
 
+bool ServerProcess::FindPorts() {
+  const std::string log = ReadFrom(log_path_, log_start_);
+  port_ = FindPort(log, "listening on ");
+  management_port_ = FindPort(log, "management API on ");
+  return HasPorts();
+}
+
 bool ServerProcess::IsReady() {
-  if (port_ == 0 || management_port_ == 0) {
-    const std::string log = ReadFrom(log_path_, log_start_);
-    port_ = FindPort(log, "listening on ");
-    management_port_ = FindPort(log, "management API on ");
+  if ((!HasPorts() && !FindPorts()) || !GetJson(port_, "/health")) {
     return false;
   }
-  if (!GetJson(port_, "/health")) {
-    return false;
+  if (program_ == ServerProgram::kLlamaServer) {
+    return true;
   }
   const Result<Json> status = GetStatus();
   if (!status) {

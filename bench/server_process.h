@@ -12,27 +12,30 @@
 
 namespace skippy::bench {
 
+enum class ServerProgram { kSkippy, kLlamaServer };
+
 struct ServerCommand {
   std::string model_path;
   std::string log_path;            // appended to
-  std::vector<std::string> flags;  // of `skippy serve`; ports are chosen here
+  std::vector<std::string> flags;  // of the program; ports are chosen here
   // All its threads on the first CPU of this process: the CPUs of a virtual machine may differ.
   bool on_one_cpu = false;
+  ServerProgram program = ServerProgram::kSkippy;
 };
 
-// One run of `skippy serve`. It dies with the thread that started it, however that ends. Not
-// thread-safe.
+// One run of `skippy serve`, or of the llama-server that `make peers` builds. It dies with the
+// thread that started it, however that ends. Not thread-safe.
 class ServerProcess {
  public:
   // Returns when requests are served and, with a disk tier, the model's identity is known. The
-  // error has the last line of the server's log.
+  // error has the last line of the server's log. kNotFound: llama-server was not built.
   static Result<std::unique_ptr<ServerProcess>> Start(const ServerCommand& command);
   ~ServerProcess() { Kill9(); }
   ServerProcess(const ServerProcess&) = delete;
   ServerProcess& operator=(const ServerProcess&) = delete;
 
   int port() const { return port_; }
-  // The answer of the management API.
+  // The answer of the management API, which only Skippy has.
   Result<Json> GetStatus() const;
   // Until everything recorded so far is on disk.
   Status WaitUntilDurable() const;
@@ -44,9 +47,14 @@ class ServerProcess {
  private:
   ServerProcess() = default;
   Status WaitUntilReady();
+  bool FindPorts();
+  bool HasPorts() const {
+    return port_ != 0 && (management_port_ != 0 || program_ == ServerProgram::kLlamaServer);
+  }
   bool IsReady();
   bool HasEnded();
 
+  ServerProgram program_ = ServerProgram::kSkippy;
   std::string log_path_;
   std::size_t log_start_ = 0;  // where this run's lines begin
   pid_t pid_ = -1;             // -1: reaped
