@@ -10,6 +10,7 @@
 // touch the disk and take short locks only.
 #pragma once
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -17,6 +18,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "skippy/env.h"
@@ -131,6 +133,13 @@ class Recording {
   virtual void Publish(std::span<const Token> path, TokenCount token_count) = 0;
 };
 
+// A prefix that the cache had.
+struct RemovedPrefix {
+  TokenCount tokens = 0;
+  std::chrono::nanoseconds removed_at{0};  // since the epoch
+  RemovalCause cause = RemovalCause::kEviction;
+};
+
 class Cache {
  public:
   virtual ~Cache() = default;
@@ -150,6 +159,14 @@ class Cache {
   // The same without any side effect: no lease, no counter, no recency.
   virtual TokenCount Peek(DomainId domain, std::span<const Token> tokens, TokenCount limit,
                           ResumeRule rule) = 0;
+
+  // The longest prefix of `tokens` that this process is known to have removed, whether it was
+  // recorded again or not. For explanations: only the last removals are remembered, and the whole
+  // path is hashed. Not for engine threads.
+  virtual std::optional<RemovedPrefix> FindRemoved(DomainId /*domain*/,
+                                                   std::span<const Token> /*tokens*/) {
+    return std::nullopt;
+  }
 
   // Starts reading. `path` are the tokens that were looked up: stored token ids are compared with
   // them once more before bytes are handed out. `wake` is called from a cache thread whenever Poll

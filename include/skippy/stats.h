@@ -26,6 +26,16 @@ enum class RefusalReason {
 };
 std::string_view ToString(RefusalReason reason);  // "skipped_oversize", ...
 
+// Why a prefix that the cache had is gone.
+enum class RemovalCause : std::uint8_t {
+  kEviction,  // room was needed
+  kPrune,     // an operator asked for room
+  kClear,     // an operator asked for everything to go
+  kDamage,    // its bytes were not those that were recorded
+  kDropped,   // it could not be kept: never published, or not written
+};
+std::string_view ToString(RemovalCause cause);  // "eviction", "prune", ...
+
 struct DiskUsage {
   std::uint64_t budget_bytes = 0;
   std::uint64_t used_bytes = 0;  // physical bytes of the whole root, catalog allowance included

@@ -49,4 +49,15 @@ std::string_view ToString(RefusalReason reason) {
   CheckFailed(__FILE__, __LINE__, "RefusalReason", "not an enumerator");
 }
 
+std::string_view ToString(RemovalCause cause) {
+  switch (cause) {
+    case RemovalCause::kEviction: return "eviction";
+    case RemovalCause::kPrune: return "prune";
+    case RemovalCause::kClear: return "clear";
+    case RemovalCause::kDamage: return "damage";
+    case RemovalCause::kDropped: return "dropped";
+  }
+  CheckFailed(__FILE__, __LINE__, "RemovalCause", "not an enumerator");
+}
+
 }  // namespace skippy

@@ -25,6 +25,7 @@ class CacheImpl final : public Cache {
                      ResumeRule rule) override;
   TokenCount Peek(DomainId domain, std::span<const Token> tokens, TokenCount limit,
                   ResumeRule rule) override;
+  std::optional<RemovedPrefix> FindRemoved(DomainId domain, std::span<const Token> tokens) override;
   std::unique_ptr<Restore> StartRestore(PrefixMatch match, std::span<const Token> path,
                                         std::function<void()> wake) override;
   std::unique_ptr<Recording> StartRecording(DomainId domain, ResumeRule rule) override;

@@ -59,6 +59,20 @@ TokenCount CacheImpl::Peek(DomainId domain, std::span<const Token> tokens, Token
   return shared_->tables.index.Find(domain, Head(tokens, limit), rule).tokens;
 }
 
+std::optional<RemovedPrefix> CacheImpl::FindRemoved(DomainId domain,
+                                                    std::span<const Token> tokens) {
+  std::vector<RemovalEntry> entries;
+  DomainSpec spec;
+  {
+    MutexLock lock(shared_->mu);
+    const auto found = shared_->tables.domains.find(domain);
+    if (found == shared_->tables.domains.end()) return std::nullopt;
+    spec = found->second.spec;
+    entries = shared_->tables.removal_log.entries();
+  }
+  return FindRemovedPrefix(std::move(entries), spec.state, spec.name_space, tokens);
+}
+
 std::unique_ptr<Restore> CacheImpl::StartRestore(PrefixMatch match, std::span<const Token> path,
                                                  std::function<void()> wake) {
   return MakeRestore(shared_, read_threads_, std::move(match), path, std::move(wake));

@@ -19,12 +19,14 @@ Result<std::uint64_t> CacheImpl::Maintain(const std::function<Result<std::uint64
 
 Result<std::uint64_t> CacheImpl::Prune(std::uint64_t target_bytes,
                                        std::optional<ModelIdentity> model) {
-  return Maintain([&] { return writer_->ShrinkTo(target_bytes, model); });
+  return Maintain([&] { return writer_->ShrinkTo(target_bytes, model, RemovalCause::kPrune); });
 }
 
 Result<std::uint64_t> CacheImpl::Clear(std::optional<ModelIdentity> model) {
   return Maintain([&]() -> Result<std::uint64_t> {
-    writer_->Evict({.free_bytes = std::numeric_limits<std::uint64_t>::max(), .model = model});
+    writer_->Evict({.free_bytes = std::numeric_limits<std::uint64_t>::max(),
+                    .model = model,
+                    .cause = RemovalCause::kClear});
     return writer_->GiveBackSpace(0);
   });
 }

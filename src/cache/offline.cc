@@ -174,7 +174,8 @@ void OfflineStore::CheckOne(const Item& item, bool remove_bad, StoreReport* repo
   NoteProblem(report, NameOf(item.id) + ": its bytes are not those that were recorded");
   if (!remove_bad) return;
   MutexLock lock(shared_->mu);
-  if (shared_->tables.places.contains(item.id)) shared_->RemoveSubtree(item.id);
+  if (shared_->tables.places.contains(item.id))
+    shared_->RemoveSubtree(item.id, RemovalCause::kDamage);
 }
 
 void OfflineStore::CheckPayloads(bool remove_bad, StoreReport* report) {

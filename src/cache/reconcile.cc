@@ -31,7 +31,8 @@ bool PlaceOnDisk(SharedState& shared, const SegmentRow& row) REQUIRES(shared.mu)
                                              .disk = std::move(stored),
                                              .digest = row.digest,
                                              .end_hash = row.end_hash,
-                                             .byte_count = row.byte_count});
+                                             .byte_count = row.byte_count,
+                                             .end_token = row.first_token + row.token_count});
   shared.tables.payload_bytes += row.byte_count;
   return true;
 }
@@ -70,7 +71,7 @@ void RemoveOrphans(SharedState& shared, const std::vector<LoadedSegment>& segmen
   for (const SegmentId id : orphans.segments) {
     shared.tables.reconciliation.removed_orphan_bytes += shared.tables.places.at(id).byte_count;
   }
-  shared.Collect(orphans);
+  shared.Collect(orphans, RemovalCause::kDropped);
 }
 
 void AddManifests(SharedState& shared, const LoadedCatalog& loaded) REQUIRES(shared.mu) {

@@ -172,6 +172,7 @@ RefusalReason RecordingImpl::Append(std::span<const Token> path, const Run& run,
   place.byte_count = bytes->bytes().size();
   place.ram = std::move(bytes);
   place.end_hash = HashUpTo(head);
+  place.end_token = end;
   MutexLock lock(shared_->mu);
   const PathMatch match = shared_->tables.index.FindRows(domain_, head);
   if (match.tokens < run.first_token) return RefuseLost();
@@ -205,6 +206,7 @@ RefusalReason RecordingImpl::AppendCheckpoint(std::span<const Token> path, Token
   place.byte_count = bytes->bytes().size();
   place.ram = std::move(bytes);
   place.end_hash = HashUpTo(head);
+  place.end_token = position;
   MutexLock lock(shared_->mu);
   if (shared_->tables.index.FindCheckpoint(domain_, head)) return RefusalReason::kNone;
   const PathMatch match = shared_->tables.index.FindRows(domain_, head);

@@ -27,11 +27,13 @@ SharedState::SharedState(const CacheOptions& cache_options, Env* environment)
           {.charged_bytes = cache_options.write_queue_bytes,
            .idle_bytes = std::min(cache_options.write_queue_bytes, kMaxIdleBufferBytes)})) {}
 
-void SharedState::Collect(const LedgerRemovals& removals) {
+void SharedState::Collect(const LedgerRemovals& removals, RemovalCause cause) {
+  const std::chrono::nanoseconds now = env->WallNow();
   for (const SegmentId id : removals.segments) {
     tables.index.Erase(id);
     const auto found = tables.places.find(id);
     SKIPPY_CHECK(found != tables.places.end(), "segment without a place");
+    tables.removal_log.Add({found->second.end_hash, found->second.end_token, now, cause});
     if (found->second.disk != nullptr) {
       tables.payload_bytes -= found->second.byte_count;
       tables.removed_segments.push_back({id, std::move(found->second.disk)});
@@ -44,18 +46,18 @@ void SharedState::Collect(const LedgerRemovals& removals) {
   if (!removals.segments.empty() || !removals.durable_manifests.empty()) work.NotifyOne();
 }
 
-void SharedState::RemoveSubtree(SegmentId root) {
+void SharedState::RemoveSubtree(SegmentId root, RemovalCause cause) {
   LedgerRemovals removals;
   const std::vector<SegmentId> ids = tables.index.EraseSubtree(root);
   const std::optional<ManifestId> shortened = tables.ledger.RemoveSubtree(ids, &removals);
   if (shortened) Enqueue({.manifest = *shortened});
-  Collect(removals);
+  Collect(removals, cause);
 }
 
 void SharedState::Unpin(SegmentId id) {
   LedgerRemovals removals;
   tables.ledger.Unpin(id, &removals);
-  Collect(removals);
+  Collect(removals, RemovalCause::kDropped);
 }
 
 void SharedState::PublishAt(SegmentId tip, TokenCount token_count) {
@@ -92,7 +94,7 @@ void SharedState::ReportBadSegment(SegmentId id, const std::shared_ptr<StoredExt
   const auto found = tables.places.find(id);
   if (found == tables.places.end() || found->second.disk != disk_place) return;
   disk_place->Quarantine();
-  RemoveSubtree(id);
+  RemoveSubtree(id, RemovalCause::kDamage);
   ++tables.quarantined_objects;
   ++tables.activity.corrupt_entries;
   tables.activity.last_error = "segment " + std::to_string(static_cast<std::uint64_t>(id)) +

@@ -21,6 +21,7 @@
 #include "cache/budget.h"
 #include "cache/buffer_pool.h"
 #include "cache/ledger.h"
+#include "cache/removal_log.h"
 #include "catalog/catalog.h"
 #include "index/prefix_index.h"
 #include "pack/pack_store.h"
@@ -63,6 +64,7 @@ struct Place {
   SegmentDigest digest;  // with `disk`
   PathHash end_hash;
   std::uint64_t byte_count = 0;
+  TokenCount end_token = 0;  // of the path that `end_hash` names
 };
 
 struct RemovedRow {
@@ -110,6 +112,7 @@ struct CacheTables {
   std::uint64_t quarantined_objects = 0;
   CacheActivity activity;
   Reconciliation reconciliation;
+  RemovalLog removal_log;
 };
 
 // The open disk tier. Constant after Open; the objects are thread-safe.
@@ -137,9 +140,9 @@ class SharedState {
   bool has_disk() const { return disk.packs != nullptr; }
 
   // Takes segments that nobody needs out of the index and the places.
-  void Collect(const LedgerRemovals& removals) REQUIRES(mu);
+  void Collect(const LedgerRemovals& removals, RemovalCause cause) REQUIRES(mu);
   // Removes a segment and all below it, whoever needs them; what stays above it remains a prefix.
-  void RemoveSubtree(SegmentId root) REQUIRES(mu);
+  void RemoveSubtree(SegmentId root, RemovalCause cause) REQUIRES(mu);
   void Pin(SegmentId id) REQUIRES(mu) { tables.ledger.Pin(id); }
   void Unpin(SegmentId id) REQUIRES(mu);
   // Makes the prefix that ends on `tip` a manifest and marks it used.

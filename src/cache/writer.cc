@@ -174,7 +174,7 @@ void Writer::Refuse(SegmentId id, const Refusal& refusal) {
   MutexLock lock(shared_.mu);
   CacheTables& tables = shared_.tables;
   shared_.CountRefusal(refusal.reason);
-  if (tables.places.contains(id)) shared_.RemoveSubtree(id);
+  if (tables.places.contains(id)) shared_.RemoveSubtree(id, RemovalCause::kDropped);
   if (refusal.reason == RefusalReason::kReadOnlyLowSpace) {
     SetState(TierState::kReadOnlyLowSpace, "read_only_low_space: " + refusal.text);
   } else if (refusal.reason == RefusalReason::kStorageError) {
@@ -286,7 +286,7 @@ void Writer::Forget(const Group& group, const std::vector<Written>& written, con
   for (const ManifestId id : group.manifests) {
     shared_.tables.ledger.RemoveManifest(id, &removals);
   }
-  shared_.Collect(removals);
+  shared_.Collect(removals, RemovalCause::kDropped);
   shared_.tables.activity.last_error = error.text;
   SetState(TierState::kDegraded, "storage_error: " + error.text);
 }

@@ -32,13 +32,15 @@ class Writer {
   struct EvictionGoal {
     std::uint64_t free_bytes = 0;  // evict until so many block bytes were given up
     std::optional<ModelIdentity> model;
+    RemovalCause cause = RemovalCause::kEviction;
   };
   // Evicts least recently used prefixes and makes it durable. Returns the block bytes given up;
   // 0: nothing may be evicted.
   std::uint64_t Evict(const EvictionGoal& goal);
   // Evicts until the root's physical bytes are <= target; returns the physical bytes freed.
   Result<std::uint64_t> ShrinkTo(std::uint64_t target_bytes,
-                                 const std::optional<ModelIdentity>& model);
+                                 const std::optional<ModelIdentity>& model,
+                                 RemovalCause cause = RemovalCause::kEviction);
   // Deletes empty packs, then gives free blocks of others back, until the packs' physical bytes are
   // <= target; returns the bytes freed. Evicts nothing.
   Result<std::uint64_t> GiveBackSpace(std::uint64_t packs_target_bytes);

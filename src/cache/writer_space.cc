@@ -90,7 +90,7 @@ std::uint64_t Writer::EvictInMemory(const EvictionGoal& goal) {
     }
     evicted = true;
     const std::size_t first = tables.removed_segments.size();
-    shared_.Collect(removals);
+    shared_.Collect(removals, goal.cause);
     for (std::size_t i = first; i < tables.removed_segments.size(); ++i) {
       given_up += tables.removed_segments[i].disk->block_bytes();
     }
@@ -121,7 +121,8 @@ Result<std::uint64_t> Writer::GiveBackSpace(std::uint64_t packs_target_bytes) {
 }
 
 Result<std::uint64_t> Writer::ShrinkTo(std::uint64_t target_bytes,
-                                       const std::optional<ModelIdentity>& model) {
+                                       const std::optional<ModelIdentity>& model,
+                                       RemovalCause cause) {
   std::uint64_t freed_bytes = 0;
   for (;;) {
     std::uint64_t physical = PhysicalBytes();
@@ -133,7 +134,8 @@ Result<std::uint64_t> Writer::ShrinkTo(std::uint64_t target_bytes,
     freed_bytes += given_back;
     physical = PhysicalBytes();
     if (physical <= target_bytes) return freed_bytes;
-    if (Evict({.free_bytes = physical - target_bytes, .model = model}) == 0) return freed_bytes;
+    const std::uint64_t above = physical - target_bytes;
+    if (Evict({.free_bytes = above, .model = model, .cause = cause}) == 0) return freed_bytes;
   }
 }
 

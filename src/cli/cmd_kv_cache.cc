@@ -5,6 +5,7 @@
 #include <memory>
 
 #include "cli/command_line.h"
+#include "cli/explain_command.h"
 #include "cli/kv_cache_commands.h"
 #include "cli/offline_commands.h"
 
@@ -74,12 +75,34 @@ void AddOfflineVerb(CLI::App* parent, OfflineArguments::Verb verb, const char* n
   });
 }
 
+void AddExplain(CLI::App* parent, int* exit_status) {
+  const auto arguments = std::make_shared<ExplainArguments>();
+  CLI::App* command =
+      parent->add_subcommand("explain", "Why a request was cached as far as it was");
+  command->add_option("ID", arguments->request_id, "the request's id, from X-Request-Id")
+      ->required();
+  command->add_option("--endpoint", arguments->endpoint, "HOST[:PORT] of the API")
+      ->type_name("ENDPOINT");
+  command->add_option("--port", arguments->port, "port of the API (default: 9337)")
+      ->check(CLI::Range(1, 65535))
+      ->type_name("PORT");
+  command->add_option("--api-key", arguments->api_key, "key of the API")
+      ->envname("SKIPPY_API_KEY")
+      ->type_name("KEY");
+  command->add_flag("--json", arguments->json, "print the whole reply");
+  command->callback([arguments, exit_status] {
+    const Console console{std::cin, std::cout, std::cerr, false};
+    *exit_status = RunExplain(*arguments, console, GetFromApi);
+  });
+}
+
 }  // namespace
 
 void AddKvCacheCommand(CLI::App& app, int* exit_status) {
   CLI::App* parent = app.add_subcommand("kv-cache", "Look after the cache");
   parent->require_subcommand(1);
   AddVerb(parent, Verb::kStatus, "status", "What the cache holds and does", exit_status);
+  AddExplain(parent, exit_status);
   AddVerb(parent, Verb::kPrune, "prune", "Evict least recently used prefixes", exit_status);
   AddVerb(parent, Verb::kClear, "clear", "Remove everything that is not in use", exit_status);
   AddOfflineVerb(parent, OfflineArguments::Verb::kVerify, "verify",

@@ -17,6 +17,19 @@ Error BadEndpoint(std::string_view text) {
                                QuoteForMessage(text)));
 }
 
+Result<EndpointAnswer> Send(const Endpoint& endpoint, httplib::Request& request) {
+  httplib::Client client(endpoint.host, endpoint.port);
+  client.set_connection_timeout(kConnectTimeoutSeconds);
+  client.set_read_timeout(kTimeoutSeconds);
+  client.set_write_timeout(kTimeoutSeconds);
+  const httplib::Result result = client.send(request);
+  if (!result) {
+    return MakeError(ErrorCode::kUnavailable, fmt::format("no answer from {}: {}", endpoint.text(),
+                                                          httplib::to_string(result.error())));
+  }
+  return EndpointAnswer{result->status, result->body};
+}
+
 }  // namespace
 
 std::string Endpoint::text() const {
@@ -24,7 +37,7 @@ std::string Endpoint::text() const {
   return v6 ? fmt::format("[{}]:{}", host, port) : fmt::format("{}:{}", host, port);
 }
 
-Result<Endpoint> ParseEndpoint(std::string_view text) {
+Result<Endpoint> ParseEndpoint(std::string_view text, int default_port) {
   constexpr std::string_view kScheme = "http://";
   std::string_view rest = text;
   if (rest.starts_with(kScheme)) {
@@ -34,6 +47,7 @@ Result<Endpoint> ParseEndpoint(std::string_view text) {
     rest.remove_suffix(1);
   }
   Endpoint out;
+  out.port = default_port;
   if (rest.starts_with('[')) {
     const std::size_t end = rest.find(']');
     if (end == std::string_view::npos) {
@@ -61,10 +75,6 @@ Result<Endpoint> ParseEndpoint(std::string_view text) {
 
 Result<EndpointAnswer> CallEndpoint(const Endpoint& endpoint, const std::string& method,
                                     const std::string& path, const std::string& body) {
-  httplib::Client client(endpoint.host, endpoint.port);
-  client.set_connection_timeout(kConnectTimeoutSeconds);
-  client.set_read_timeout(kTimeoutSeconds);
-  client.set_write_timeout(kTimeoutSeconds);
   httplib::Request request;
   request.method = method;
   request.path = path;
@@ -72,12 +82,18 @@ Result<EndpointAnswer> CallEndpoint(const Endpoint& endpoint, const std::string&
     request.body = body;
     request.set_header("Content-Type", "application/json");
   }
-  const httplib::Result result = client.send(request);
-  if (!result) {
-    return MakeError(ErrorCode::kUnavailable, fmt::format("no answer from {}: {}", endpoint.text(),
-                                                          httplib::to_string(result.error())));
+  return Send(endpoint, request);
+}
+
+Result<EndpointAnswer> GetFromApi(const Endpoint& endpoint, const std::string& path,
+                                  const std::string& api_key) {
+  httplib::Request request;
+  request.method = "GET";
+  request.path = path;
+  if (!api_key.empty()) {
+    request.set_header("Authorization", "Bearer " + api_key);
   }
-  return EndpointAnswer{result->status, result->body};
+  return Send(endpoint, request);
 }
 
 }  // namespace skippy

@@ -15,8 +15,8 @@ struct Endpoint {
 };
 
 // "host", "host:port", "[::1]:port", each with or without "http://". kInvalidArgument names the
-// option --endpoint.
-Result<Endpoint> ParseEndpoint(std::string_view text);
+// option --endpoint. Without a port it is `default_port`.
+Result<Endpoint> ParseEndpoint(std::string_view text, int default_port = Endpoint{}.port);
 
 struct EndpointAnswer {
   int http_status = 0;
@@ -26,5 +26,9 @@ struct EndpointAnswer {
 // Waits up to 45 s. kUnavailable when nobody answers. The answer may have any status.
 Result<EndpointAnswer> CallEndpoint(const Endpoint& endpoint, const std::string& method,
                                     const std::string& path, const std::string& body);
+
+// GET of the API that clients use. `api_key` empty: none is sent.
+Result<EndpointAnswer> GetFromApi(const Endpoint& endpoint, const std::string& path,
+                                  const std::string& api_key);
 
 }  // namespace skippy

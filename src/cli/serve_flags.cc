@@ -78,7 +78,12 @@ void AddServeFlags(CLI::App& app, GivenFlags* given) {
     if (spec.long_flag.empty()) {
       continue;
     }
-    app.add_option(ParserNames(spec), (*given)[std::string(spec.name)], HelpOf(spec))
+    std::vector<std::string>& values = (*given)[std::string(spec.name)];
+    if (spec.type == OptionType::kSwitch) {
+      app.add_flag(ParserNames(spec), values, HelpOf(spec));
+      continue;
+    }
+    app.add_option(ParserNames(spec), values, HelpOf(spec))
         ->allow_extra_args(false)
         ->type_name(std::string(spec.value_name));
   }

@@ -62,10 +62,17 @@ TEST(ServeFlagsTest, ShortSpellingsOfSeveralLettersWork) {
 
 TEST(ServeFlagsTest, EveryRowWithAFlagIsParsed) {
   for (const OptionSpec& spec : OptionTable()) {
-    if (!spec.long_flag.empty()) {
-      const GivenFlags given = Parse({std::string(spec.long_flag), "some value"});
-      EXPECT_THAT(given.at(std::string(spec.name)), ElementsAre("some value")) << spec.name;
+    if (spec.long_flag.empty()) {
+      continue;
     }
+    const bool is_switch = spec.type == OptionType::kSwitch;
+    std::vector<std::string> arguments{std::string(spec.long_flag)};
+    if (!is_switch) {
+      arguments.emplace_back("some value");
+    }
+    EXPECT_THAT(Parse(arguments).at(std::string(spec.name)),
+                ElementsAre(is_switch ? "true" : "some value"))
+        << spec.name;
   }
 }
 

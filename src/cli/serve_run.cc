@@ -61,17 +61,17 @@ class ServeLife {
     options.http.host = configuration_.listen.host;
     options.http.port = configuration_.listen.port;
     options.http.api_keys = configuration_.listen.api_keys;
+    options.http.ssl_cert_file = configuration_.listen.ssl_cert_file;
+    options.http.ssl_key_file = configuration_.listen.ssl_key_file;
+    options.explain_text = configuration_.listen.explain_text;
+    options.isolate_by_key = configuration_.listen.isolate_by_key;
     auto server = Server::Start(options);
     if (!server) {
-      return server.error().WithContext("--host, --port");
+      return server.error().WithContext("--host, --port, --ssl-cert-file");
     }
     server_ = std::move(*server);
-    LogInfo("listening on http://{}:{}", configuration_.listen.host, server_->port());
-    if (!configuration_.listen.host.starts_with("127.") &&
-        configuration_.listen.host != "localhost" && configuration_.listen.host != "::1" &&
-        configuration_.listen.api_keys.empty()) {
-      LogWarning("other machines can reach {} and no --api-key is set", configuration_.listen.host);
-    }
+    LogInfo("listening on {}://{}:{}", options.http.ssl_cert_file.empty() ? "http" : "https",
+            configuration_.listen.host, server_->port());
     if (!configuration_.management.port) {
       return {};
     }

@@ -37,7 +37,8 @@ std::string Flags(const OptionSpec& spec) {
     all += fmt::format("{}, ", rest.substr(0, space));
     rest.remove_prefix(std::min(space + 1, rest.size()));
   }
-  return Code(fmt::format("{}{} {}", all, spec.long_flag, spec.value_name));
+  const std::string value = spec.value_name.empty() ? "" : fmt::format(" {}", spec.value_name);
+  return Code(fmt::format("{}{}{}", all, spec.long_flag, value));
 }
 
 std::string Range(const OptionSpec& spec) {

@@ -25,6 +25,7 @@ enum class OptionType {
   kPortOrOff,     // 0..65535 or off
   kLoopbackHost,  // localhost, ::1, 127.x.x.x
   kScaledList,    // comma-separated FILE:SCALE; repeatable
+  kSwitch,        // a flag without a value; true or false in the file
 };
 
 enum class ApplyMode { kRestart, kLive };

@@ -161,6 +161,8 @@ std::optional<OptionValue> ParseByType(const OptionSpec& spec, const std::string
       return Keep(text, IsLoopbackHost(text));
     case OptionType::kScaledList:
       return Keep(text, IsScaledList(text));
+    case OptionType::kSwitch:
+      return Keep(text, text == "true" || text == "false");
   }
   return std::nullopt;
 }
@@ -202,6 +204,8 @@ std::string Expectation(const OptionSpec& spec, bool in_file) {
       return "a loopback address: 127.0.0.1, ::1 or localhost";
     case OptionType::kScaledList:
       return "FILE:SCALE, several separated by commas";
+    case OptionType::kSwitch:
+      return in_file ? "true or false" : "no value";
   }
   return "";
 }

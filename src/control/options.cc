@@ -24,6 +24,8 @@ bool IsFileKindRight(OptionType type, ConfigSetting::Kind kind) {
     case OptionType::kGpuLayers:
     case OptionType::kPortOrOff:
       return kind == ConfigSetting::Kind::kInteger || kind == ConfigSetting::Kind::kText;
+    case OptionType::kSwitch:
+      return kind == ConfigSetting::Kind::kBoolean;
     default:
       return kind == ConfigSetting::Kind::kText;
   }
@@ -47,6 +49,7 @@ class Resolver {
     SKIPPY_RETURN_IF_ERROR(TakeCommandLine());
     ApplyIndependent();
     SKIPPY_RETURN_IF_ERROR(CheckBatches());
+    SKIPPY_RETURN_IF_ERROR(CheckListener());
     out_.engine.cache_type_source =
         ToString(std::max(SourceOf("cache_type_k"), SourceOf("cache_type_v")));
     SKIPPY_RETURN_IF_ERROR(ResolveDiskOptions(given_, inputs_.environment, &out_));
@@ -170,6 +173,19 @@ class Resolver {
                                               engine.ubatch_tokens, engine.batch_tokens));
     }
     engine.ubatch_tokens = engine.batch_tokens;
+    return {};
+  }
+
+  Status CheckListener() const {
+    const ListenOptions& listen = out_.listen;
+    if (listen.ssl_cert_file.empty() != listen.ssl_key_file.empty()) {
+      return listen.ssl_cert_file.empty()
+                 ? Bad("--ssl-key-file", "needs the certificate too: --ssl-cert-file")
+                 : Bad("--ssl-cert-file", "needs the key too: --ssl-key-file");
+    }
+    if (listen.isolate_by_key && listen.api_keys.empty()) {
+      return Bad("--cache-isolation", "key is not valid without --api-key: there is no key");
+    }
     return {};
   }
 

@@ -34,6 +34,10 @@ struct ListenOptions {
   std::string host = "127.0.0.1";
   int port = 9337;  // 0: any free one
   std::vector<std::string> api_keys;
+  bool isolate_by_key = false;  // clients with different keys share no cached state
+  bool explain_text = true;     // explanations may quote prompts
+  std::string ssl_cert_file;    // both or none
+  std::string ssl_key_file;
 };
 
 struct ManagementListenOptions {

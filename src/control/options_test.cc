@@ -317,6 +317,36 @@ TEST_F(OptionsTest, ModelKeysOfTheFileReachTheEngine) {
   EXPECT_EQ(out.management.port, 0);
 }
 
+TEST_F(OptionsTest, TheListenersOptionsNeedEachOther) {
+  const std::vector<std::pair<std::string, std::string>> alone = {
+      {"cache_isolation", "key"}, {"ssl_cert_file", "c.pem"}, {"ssl_key_file", "k.pem"}};
+  const std::vector<std::string> flags = {"--cache-isolation", "--ssl-cert-file", "--ssl-key-file"};
+  for (std::size_t i = 0; i < alone.size(); ++i) {
+    Flag(alone[i].first, alone[i].second);
+    EXPECT_THAT(Refusal(), HasSubstr(flags[i] + ": "));
+    inputs_.cli.clear();
+  }
+  for (const auto& [name, value] : alone) {
+    Flag(name, value);
+  }
+  Flag("api_key", "k");
+  Flag("no_explain_text", "true");
+  const ListenOptions listen = Resolved().listen;
+  EXPECT_TRUE(listen.isolate_by_key);
+  EXPECT_FALSE(listen.explain_text);
+  EXPECT_EQ(listen.ssl_cert_file, "c.pem");
+  EXPECT_EQ(listen.ssl_key_file, "k.pem");
+}
+
+TEST_F(OptionsTest, ASwitchIsABooleanInTheFile) {
+  File("[server]\nno_explain_text = true\n");
+  EXPECT_FALSE(Resolved().listen.explain_text);
+  File("[server]\nno_explain_text = false\n");
+  EXPECT_TRUE(Resolved().listen.explain_text);
+  File("[server]\nno_explain_text = \"yes\"\n");
+  EXPECT_THAT(Refusal(), HasSubstr("true or false"));
+}
+
 TEST_F(OptionsTest, BadEngineValuesNameTheirFlag) {
   const std::vector<std::tuple<std::string, std::string, std::string>> cases = {
       {"ctx_size", "-5", "--ctx-size"},

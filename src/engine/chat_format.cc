@@ -135,6 +135,14 @@ class LlamaChatFormat final : public ChatFormat {
     return deltas;
   }
 
+  Result<std::string> GrammarOfSchema(const std::string& schema) const override {
+    try {
+      return GrammarFromSchema(schema);
+    } catch (const std::exception& e) {
+      return Invalid("json_schema: " + OneLine(e.what()));
+    }
+  }
+
   Result<std::vector<Token>> Tokenize(std::string_view text, bool add_special,
                                       bool parse_special) const override {
     try {

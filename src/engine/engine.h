@@ -166,6 +166,8 @@ class ChatFormat {
                                      bool partial) const = 0;
   virtual std::vector<ReplyDelta> Diff(const ReplyMessage& before,
                                        const ReplyMessage& after) const = 0;
+  // The GBNF grammar of a JSON schema. kInvalidArgument names what cannot be enforced.
+  virtual Result<std::string> GrammarOfSchema(const std::string& schema) const = 0;
   // `parse_special`: control tokens in the text become tokens; `add_special`: BOS and the like.
   virtual Result<std::vector<Token>> Tokenize(std::string_view text, bool add_special,
                                               bool parse_special) const = 0;
@@ -217,6 +219,23 @@ struct EngineStatus {
   std::uint64_t import_bytes_total = 0;
 };
 
+struct ChangedField {
+  std::string name;
+  std::string before;
+  std::string now;
+};
+
+// What became of a prompt's prefix, as far as it is known.
+struct PrefixHistory {
+  // So many leading tokens could be restored until they were removed; 0: none are known to.
+  TokenCount removed_tokens = 0;
+  std::string removed_by;  // "eviction", "prune", "clear", ...
+  std::int64_t removed_at_s = 0;  // since the epoch
+  // So many are kept, but by another model or in another state, which these fields tell apart.
+  TokenCount foreign_tokens = 0;
+  std::vector<ChangedField> changed;
+};
+
 class Engine {
  public:
   virtual ~Engine() = default;
@@ -226,6 +245,11 @@ class Engine {
   // kResourceExhausted: the queue is full; nothing changed. kUnavailable: stopping.
   virtual Result<std::unique_ptr<Generation>> Submit(GenerateRequest request) = 0;
   virtual EngineStatus GetStatus() const = 0;
+  // Why a prompt was not found. Takes milliseconds; any thread but the engine's.
+  virtual PrefixHistory FindHistory(const std::string& /*name_space*/,
+                                    std::span<const Token> /*prompt*/) const {
+    return {};
+  }
   // Drops the state of requests that ended: no request submitted after it returns finds any of it,
   // and none of it is recorded. Waits for the engine's current step.
   virtual void ForgetResidents() {}
@@ -236,6 +260,7 @@ class Engine {
 struct EngineOptions {
   std::string model_path;
   std::string model_alias;
+  std::string chat_template_file;  // Jinja; empty: the model's own template
   TokenCount context_tokens = 0;  // 0: the model's own, at most 8192
   int threads = 0;                // 0: physical cores
   int threads_batch = 0;          // 0: same as threads

@@ -80,6 +80,11 @@ class FakeChatFormat final : public ChatFormat {
                              bool partial) const override;
   std::vector<ReplyDelta> Diff(const ReplyMessage& before,
                                const ReplyMessage& after) const override;
+  Result<std::string> GrammarOfSchema(const std::string& schema) const override {
+    return schema.find("\"unsupported\"") == std::string::npos
+               ? Result<std::string>("schema " + schema)
+               : MakeError(ErrorCode::kInvalidArgument, "the JSON schema is not supported");
+  }
   Result<std::vector<Token>> Tokenize(std::string_view text, bool, bool) const override {
     return ToTokens(text);
   }

@@ -1,11 +1,14 @@
 #include "engine/llama_engine.h"
 
 #include <algorithm>
+#include <fstream>
+#include <iterator>
 #include <string>
 #include <utility>
 
 #include "base/log.h"
 #include "engine/chat_format.h"
+#include "engine/prefix_history.h"
 #include "engine/sampler.h"
 #include "engine/weights_digest.h"
 
@@ -30,6 +33,20 @@ class LlamaGeneration final : public Generation {
   const std::shared_ptr<EventQueue> events_;
   const std::shared_ptr<EngineWaker> waker_;
 };
+
+// "" for an empty path: the model's own template.
+Result<std::string> ReadChatTemplate(const std::string& path) {
+  if (path.empty()) {
+    return std::string();
+  }
+  std::ifstream file(path, std::ios::binary);
+  std::string text{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+  if (!file || text.empty()) {
+    return MakeError(ErrorCode::kInvalidArgument,
+                     "--chat-template-file: " + path + " cannot be read or is empty");
+  }
+  return text;
+}
 
 bool HasTier(Cache* cache) {
   if (cache == nullptr) {
@@ -87,6 +104,21 @@ const ModelInfo LlamaEngine::Info() const {
 EngineStatus LlamaEngine::GetStatus() const {
   MutexLock lock(mu_);
   return status_;
+}
+
+PrefixHistory LlamaEngine::FindHistory(const std::string& name_space,
+                                       std::span<const Token> prompt) const {
+  if (cache_ == nullptr) {
+    return {};
+  }
+  const ModelInfo info = Info();
+  if (!info.identity_known) {
+    return {};
+  }
+  const DomainSpec own{info.model_identity, info.state_identity, name_space, info.name};
+  return FindPrefixHistory({cache_, env_, options_.digest_memo_directory, own,
+                            loaded_.family.resume_rule, loaded_.state_fields},
+                           prompt);
 }
 
 Status LlamaEngine::CheckRequest(const GenerateRequest& request) const {
@@ -230,6 +262,7 @@ Status LlamaEngine::FindIdentity() {
   }
   const ModelIdentity model = ComputeModelIdentity(fields);
   const StateIdentity state = ComputeStateIdentity(model, loaded_.state_fields);
+  RememberStateFields(env_, options_.digest_memo_directory, state, loaded_.state_fields);
   // Before anybody may see the identity as known, what was asked for meanwhile is open.
   domains_.SetIdentity(model, state);
   MutexLock lock(mu_);
@@ -257,8 +290,10 @@ void LlamaEngine::ComputeIdentity() {
 Result<std::unique_ptr<Engine>> OpenLlamaEngine(const EngineOptions& options, Cache* cache,
                                                 Env* env) {
   SKIPPY_ASSIGN_OR_RETURN(LoadedLlama loaded, LoadLlama(options, env));
+  SKIPPY_ASSIGN_OR_RETURN(const std::string chat_template,
+                          ReadChatTemplate(options.chat_template_file));
   SKIPPY_ASSIGN_OR_RETURN(std::unique_ptr<ChatFormat> chat,
-                          MakeChatFormat(loaded.context->model(), ""));
+                          MakeChatFormat(loaded.context->model(), chat_template));
   LogInfo(
       "model {}: {}, {} tokens of context, {} lanes, {} residents, K {} V {} ({}), flash "
       "attention {}",

@@ -38,6 +38,8 @@ class LlamaEngine final : public Engine {
   const ChatFormat& chat() const override { return *chat_; }
   Result<std::unique_ptr<Generation>> Submit(GenerateRequest request) override;
   EngineStatus GetStatus() const override;
+  PrefixHistory FindHistory(const std::string& name_space,
+                            std::span<const Token> prompt) const override;
   void ForgetResidents() override;
   void Stop() override;
 

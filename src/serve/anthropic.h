@@ -2,16 +2,12 @@
 // chat templates know, and of replies into content blocks.
 #pragma once
 
-#include <span>
 #include <string>
 #include <string_view>
 
 #include "serve/dialect.h"
 
 namespace skippy {
-
-// The fields of a Messages request, as FieldTable() has those of OpenAI.
-std::span<const FieldSpec> MessagesFieldTable();
 
 // The request as a body of chat completions. Errors name the fields that the client used.
 ApiResult<Json> ChatBodyOfMessages(const Json& body);

@@ -324,7 +324,7 @@ ApiStatus ReadStops(const Json& body, Json& chat) {
 }  // namespace
 
 ApiResult<Json> ChatBodyOfMessages(const Json& body) {
-  if (ApiStatus valid = ValidateFields(body, Endpoint::kMessages, MessagesFieldTable()); !valid) {
+  if (ApiStatus valid = ValidateFields(body, Endpoint::kMessages); !valid) {
     return std::move(valid).error();
   }
   ApiResult<Json> messages = ReadMessages(body);

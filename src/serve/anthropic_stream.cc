@@ -29,7 +29,7 @@ class MessagesStream final : public ReplyEvents {
     Json event{{"type", "message_delta"},
                {"delta", std::move(delta)},
                {"usage", MessagesUsageJson(usage)},
-               {"timings", TimingsJson(usage.total)}};
+               {"timings", TimingsJson(usage.total, context_.head.id)}};
     return Send(event) && Send(Json{{"type", "message_stop"}});
   }
 

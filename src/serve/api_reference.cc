@@ -1,12 +1,9 @@
 #include "serve/api_reference.h"
 
 #include <cmath>
-#include <span>
 #include <string_view>
 
-#include "serve/anthropic.h"
 #include "serve/openai_schema.h"
-#include "serve/responses.h"
 
 namespace skippy {
 namespace {
@@ -32,7 +29,8 @@ constexpr std::string_view kHead =
 | `GET /health` | 200 when the model is loaded, 503 before; asks for no key |
 
 A key, where the server has any, is taken from `Authorization: Bearer KEY` or `x-api-key: KEY`. No
-header that would let web pages of other origins call the server is sent.
+header that would let web pages of other origins call the server is sent. With `--ssl-cert-file` and
+`--ssl-key-file` the port speaks TLS.
 
 Fields that a table does not name are ignored. A field of a wrong type or out of its range is
 answered with 400 and its name, as is a prompt that does not fit the context
@@ -47,16 +45,44 @@ answered with 400 and its name, as is a prompt that does not fit the context
   `input_tokens` add up to the prompt. In a stream, `message_start` has them as they are when the
   prompt is computed, `message_delta` as they are at the end.
 
-Every answer also has `timings`, with tokens by tier and milliseconds by phase, and the header
-`X-Request-Id`; answers that are not streamed have `X-Skippy-Cache` too.
+Every answer also has `timings` (in a stream, its last chunks): the request's id, tokens from each
+tier (`cached_l1`, `cached_l2`, `cached_l3`), `computed` and `generated` ones, milliseconds in the
+queue, restoring, computing the prompt and decoding. Every answer has the header `X-Request-Id`;
+answers that are not streamed have `X-Skippy-Cache` with the same figures too.
 
-The explanation of a request names where its cached prefix ended and why: `complete`, `new_text`,
-`diverged` (with the text on both sides, from memory, and a hint when a date, a time or an id is
-what differs), `not_kept`, `never_seen`, `not_asked`; and an estimate of the milliseconds saved.
+A request with `max_tokens: 0` (`max_output_tokens: 0`) prewarms: it computes and records the
+prompt and is answered without text.
 
-The state of a prompt is shared by all who send the same beginning. Whether a prompt is cached can
-be seen from `cached_tokens` and from the time it takes; who must not learn this about each other
-needs different values of `cache_salt`.
+## Explanations
+
+`GET /v1/cache/explain/ID`, or `skippy kv-cache explain ID`, says where the cached prefix of one of
+the last 256 requests ended and why, what came from which tier, and an estimate of the milliseconds
+saved. `prefix.reason` is one of
+
+- `complete`: all but the last token was found.
+- `new_text`: what follows was not asked before.
+- `diverged`: the nearest recent request goes on differently. `text_before`, `text_earlier` and
+  `text_now` show both sides; `hint` says what to move when a date, a time, an id or a number is
+  what differs.
+- `removed`: more was kept until `removed.at` (seconds since the epoch) and went by `removed.by`:
+  `eviction`, `prune`, `clear`, `damage` or `dropped`.
+- `identity_changed`: more is kept for another model or other settings;
+  `identity_changed.changed` names each field, before and now.
+- `not_kept`: a recent request has more in common, but it is no longer there.
+- `never_seen`: nothing recent begins like this.
+- `not_asked`: `cache_prompt: false`.
+
+The text stays in memory, of the last 64 prompts at most, and ends with the process. With
+`--no-explain-text` explanations quote nothing.
+
+## Who shares what
+
+The state of a prompt is shared by all who send the same beginning, whatever their
+`prompt_cache_key`. Whether a prompt is cached can be seen from `cached_tokens` and measured by the
+time to the first token: whoever can send requests can find out, prefix by prefix, what others have
+asked. Two things close this side channel, each at the price of computing and keeping a common
+prefix once for each party: different values of `cache_salt`, chosen by the clients, and
+`--cache-isolation key`, by which requests with different API keys share nothing (off by default).
 )";
 
 struct TypeName {
@@ -96,10 +122,10 @@ std::string_view Use(FieldUse use) {
   return "";
 }
 
-std::string Section(std::string_view title, Endpoint endpoint, std::span<const FieldSpec> table) {
+std::string Section(std::string_view title, Endpoint endpoint) {
   std::string text =
       "\n## " + std::string(title) + "\n\n| field | value | | |\n|---|---|---|---|\n";
-  for (const FieldSpec& field : table) {
+  for (const FieldSpec& field : FieldTable()) {
     if ((field.endpoints & static_cast<unsigned>(endpoint)) != 0) {
       text += "| `" + std::string(field.name) + "` | " + Type(field) + " | " +
               std::string(Use(field.use)) + " | " + std::string(field.note) + " |\n";
@@ -111,10 +137,9 @@ std::string Section(std::string_view title, Endpoint endpoint, std::span<const F
 }  // namespace
 
 std::string ApiReferenceMarkdown() {
-  return std::string(kHead) + Section("Chat completions", Endpoint::kChat, FieldTable()) +
-         Section("Completions", Endpoint::kCompletions, FieldTable()) +
-         Section("Responses", Endpoint::kResponses, ResponsesFieldTable()) +
-         Section("Messages", Endpoint::kMessages, MessagesFieldTable());
+  return std::string(kHead) + Section("Chat completions", Endpoint::kChat) +
+         Section("Completions", Endpoint::kCompletions) +
+         Section("Responses", Endpoint::kResponses) + Section("Messages", Endpoint::kMessages);
 }
 
 }  // namespace skippy

@@ -2,6 +2,7 @@
 #include <memory>
 #include <random>
 
+#include "base/hash.h"
 #include "base/log.h"
 #include "serve/endpoints.h"
 
@@ -9,6 +10,7 @@ namespace skippy {
 namespace {
 
 using Clock = std::chrono::steady_clock;
+using NameSpaceDigest = OpaqueBytes<struct NameSpaceDigestTag, 32>;
 
 // Everything one request needs from its arrival to its last byte.
 struct Exchange {
@@ -73,7 +75,7 @@ HttpResponse AnswerPlain(Exchange& exchange, const HttpRequest& http) {
   }
   const Usage usage = exchange.run->usage();
   Json answer = exchange.dialect->answer(ContextOf(exchange), *exchange.run);
-  answer["timings"] = TimingsJson(usage.total);
+  answer["timings"] = TimingsJson(usage.total, exchange.head.id);
   HttpResponse response;
   response.headers.emplace_back("X-Skippy-Cache", CacheHeader(usage.total));
   response.body = DumpJson(answer);
@@ -104,6 +106,14 @@ void WriteStream(Exchange& exchange, StreamSink& sink) {
 ApiResult<OpenAiRequest> ParseBody(const Exchange& exchange, const std::string& body) {
   const ApiResult<Json> json = ParseJsonObject(body);
   return json ? exchange.dialect->parse(*json, *exchange.engine) : json.error();
+}
+
+// A namespace of its own for each pair of key and salt. A digest: status shows namespaces.
+std::string NameSpaceOfKey(const std::string& api_key, const std::string& salt) {
+  Hasher hasher("skippy cache isolation by API key");
+  hasher.UpdateString(api_key);
+  hasher.UpdateString(salt);
+  return "key:" + hasher.Finish<NameSpaceDigest>().ToHex();
 }
 
 HttpResponse Answer(Exchange& exchange, const std::shared_ptr<Exchange>& shared,
@@ -147,6 +157,10 @@ HttpResponse AnswerGeneration(const Serving& serving, const Dialect& dialect,
       return dialect.refuse(parsed.error());
     }
     exchange->request = std::move(*parsed);
+    if (serving.isolate_by_key) {
+      std::string& name_space = exchange->request.base.name_space;
+      name_space = NameSpaceOfKey(request.api_key, name_space);
+    }
     exchange->head.model =
         exchange->request.model.empty() ? engine.Info().name : exchange->request.model;
     auto run = ReplyRun::Submit(engine, exchange->request, exchange->head.id);

@@ -58,7 +58,7 @@ HttpResponse AnswerModels(Engine& engine, const HttpRequest& request) {
 
 HttpResponse AnswerExplain(const Serving& serving, const HttpRequest& request) {
   const auto id = request.path_params.find("request");
-  const std::optional<std::string> found =
+  const std::optional<Explanation> found =
       serving.explain.Find(id == request.path_params.end() ? "" : id->second);
   if (!found) {
     return ErrorResponse(ApiError{404,
@@ -67,9 +67,12 @@ HttpResponse AnswerExplain(const Serving& serving, const HttpRequest& request) {
                                       "; its id is in the answer and in the header X-Request-Id",
                                   "invalid_request_error", "request_id", "not_found"});
   }
-  HttpResponse response;
-  response.body = *found;
-  return response;
+  const std::shared_ptr<const SeenPrompt> prompt = found->prompt.lock();
+  if (!found->may_be_lost || prompt == nullptr) {
+    return JsonResponse(found->body);
+  }
+  return JsonResponse(
+      WithHistory(*found, serving.engine.FindHistory(prompt->name_space, prompt->tokens)));
 }
 
 HttpResponse AnswerTokenize(Engine& engine, const HttpRequest& request) {

@@ -12,6 +12,7 @@ namespace skippy {
 struct Serving {
   Engine& engine;
   ExplainLog& explain;
+  bool isolate_by_key = false;  // see ServerOptions
 };
 
 // A generation in any dialect, plain and streamed.

@@ -1,6 +1,7 @@
 #include "serve/explain_log.h"
 
 #include <algorithm>
+#include <chrono>
 #include <span>
 #include <string_view>
 
@@ -83,6 +84,12 @@ std::string_view Sentence(std::string_view reason) {
   if (reason == "never_seen") {
     return "no recent request of this server begins like this one";
   }
+  if (reason == "removed") {
+    return "more of it was kept and has been removed";
+  }
+  if (reason == "identity_changed") {
+    return "more of it is kept, but for another model or other settings, whose state differs";
+  }
   if (reason == "not_kept") {
     return "a recent request begins like this one for longer than what was found: the rest was not "
            "recorded, was evicted, or was not worth restoring";
@@ -116,7 +123,40 @@ Json PrefixJson(const FinishedRequest& request, const ChatFormat& chat, bool kee
   return prefix;
 }
 
+std::int64_t NowSeconds() {
+  return std::chrono::duration_cast<std::chrono::seconds>(
+             std::chrono::system_clock::now().time_since_epoch())
+      .count();
+}
+
 }  // namespace
+
+Json WithHistory(const Explanation& explanation, const PrefixHistory& history) {
+  Json body = explanation.body;
+  Json& prefix = body["prefix"];
+  // What was removed only after the request does not explain it.
+  const bool removed = history.removed_tokens > explanation.cached_tokens &&
+                       history.removed_at_s <= explanation.finished_at_s;
+  const char* reason = removed ? "removed" : "identity_changed";
+  if (!removed && history.foreign_tokens <= explanation.cached_tokens) {
+    return body;
+  }
+  prefix["reason"] = reason;
+  prefix["meaning"] = Sentence(reason);
+  if (removed) {
+    prefix["removed"] = Json{{"tokens", history.removed_tokens},
+                             {"by", history.removed_by},
+                             {"at", history.removed_at_s}};
+    return body;
+  }
+  Json changed = Json::array();
+  for (const ChangedField& field : history.changed) {
+    changed.push_back({{"field", field.name}, {"before", field.before}, {"now", field.now}});
+  }
+  prefix["identity_changed"] =
+      Json{{"tokens", history.foreign_tokens}, {"changed", std::move(changed)}};
+  return body;
+}
 
 PromptComparison ExplainLog::Compare(SeenPrompt prompt) {
   PromptComparison result;
@@ -166,21 +206,26 @@ void ExplainLog::Remember(const FinishedRequest& request, const ChatFormat& chat
   }
   const double saved = ms_per_token * timings.cached_tokens() - timings.restore_ms;
   const std::string& id = request.comparison.prompt->request_id;
-  const Json explanation{{"request_id", id},
-                         {"prompt_tokens", timings.prompt_tokens},
-                         {"prompts", request.prompt_count},
-                         {"prefix", PrefixJson(request, chat, keep_text_)},
-                         {"timings", TimingsJson(timings)},
-                         {"saved_ms_estimate", ms_per_token > 0 ? Json(saved) : Json(nullptr)}};
-  std::string text = DumpJson(explanation);
+  Explanation explanation;
+  explanation.body = Json{{"request_id", id},
+                          {"prompt_tokens", timings.prompt_tokens},
+                          {"prompts", request.prompt_count},
+                          {"prefix", PrefixJson(request, chat, keep_text_)},
+                          {"timings", TimingsJson(timings, id)},
+                          {"saved_ms_estimate", ms_per_token > 0 ? Json(saved) : Json(nullptr)}};
+  explanation.prompt = request.comparison.prompt;
+  explanation.cached_tokens = timings.cached_tokens();
+  explanation.finished_at_s = NowSeconds();
+  const std::string_view reason = Reason(request);
+  explanation.may_be_lost = reason != "complete" && reason != "not_asked";
   MutexLock lock(mu_);
-  explanations_.emplace_back(id, std::move(text));
+  explanations_.emplace_back(id, std::move(explanation));
   if (explanations_.size() > kRequestsMax) {
     explanations_.pop_front();
   }
 }
 
-std::optional<std::string> ExplainLog::Find(const std::string& request_id) const {
+std::optional<Explanation> ExplainLog::Find(const std::string& request_id) const {
   MutexLock lock(mu_);
   const auto found =
       std::find_if(explanations_.begin(), explanations_.end(),

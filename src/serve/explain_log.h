@@ -12,6 +12,7 @@
 
 #include "base/mutex.h"
 #include "engine/engine.h"
+#include "serve/json.h"
 
 namespace skippy {
 
@@ -36,6 +37,18 @@ struct FinishedRequest {
   bool cache_read = true;
 };
 
+// What is said about a finished request.
+struct Explanation {
+  Json body;
+  std::weak_ptr<const SeenPrompt> prompt;  // while it is among the last prompts
+  TokenCount cached_tokens = 0;
+  std::int64_t finished_at_s = 0;  // since the epoch
+  bool may_be_lost = false;  // part of the prefix was not found, and that is not yet explained
+};
+
+// The same once it is known what became of the prefix: evicted, or kept under another identity.
+Json WithHistory(const Explanation& explanation, const PrefixHistory& history);
+
 // Thread-safe.
 class ExplainLog {
  public:
@@ -50,8 +63,8 @@ class ExplainLog {
   PromptComparison Compare(SeenPrompt prompt) EXCLUDES(mu_);
   void Remember(const FinishedRequest& request, const ChatFormat& chat) EXCLUDES(mu_);
 
-  // The explanation as JSON; nullopt: not one of the last requests.
-  std::optional<std::string> Find(const std::string& request_id) const EXCLUDES(mu_);
+  // nullopt: not one of the last requests.
+  std::optional<Explanation> Find(const std::string& request_id) const EXCLUDES(mu_);
 
  private:
   // Milliseconds that computing one prompt token takes, 0 while unknown.
@@ -61,7 +74,7 @@ class ExplainLog {
   mutable Mutex mu_;
   std::deque<std::shared_ptr<const SeenPrompt>> prompts_ GUARDED_BY(mu_);  // the oldest first
   std::size_t prompt_tokens_ GUARDED_BY(mu_) = 0;
-  std::deque<std::pair<std::string, std::string>> explanations_ GUARDED_BY(mu_);  // by request
+  std::deque<std::pair<std::string, Explanation>> explanations_ GUARDED_BY(mu_);  // by request
   double ms_per_token_ GUARDED_BY(mu_) = 0;
 };
 

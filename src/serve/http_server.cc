@@ -358,6 +358,9 @@ void HttplibServer::Handle(const Route& route, const httplib::Request& from, htt
     to.status = request.body.size() > options_.body_bytes_max ? 413 : 400;
     return;
   }
+  if (!options_.api_keys.empty()) {
+    request.api_key = OfferedKey(from);
+  }
   // The library's own check reads one byte ahead on the socket, which the library keeps open as
   // long as handler and stream run.
   request.client_gone = [this, closed = from.is_connection_closed] {

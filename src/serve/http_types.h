@@ -17,6 +17,7 @@ struct HttpRequest {
   std::string method;
   std::string path;
   std::string body;
+  std::string api_key;  // the one that was presented and accepted; empty: none is asked for
   std::map<std::string, std::string> headers;  // names in lower case; of several, the last
   std::map<std::string, std::string> query;
   std::map<std::string, std::string> path_params;

@@ -140,7 +140,12 @@ ApiStatus ParseCacheFields(const Json& body, GenerateRequest& base) {
   }
   base.cache_read = GetBool(body, "cache_prompt").value_or(true);
   const std::string retention = GetString(body, "prompt_cache_retention").value_or("");
-  base.cache_persist = retention != "in_memory" && retention != "in-memory";
+  if (!retention.empty() && retention != "24h" && retention != "in_memory" &&
+      retention != "in-memory") {
+    return InvalidRequest("prompt_cache_retention",
+                          "'prompt_cache_retention' must be in_memory or 24h");
+  }
+  base.cache_persist = retention.empty() || retention == "24h";
   return {};
 }
 
@@ -281,6 +286,27 @@ ApiResult<std::string> ParseResponseFormat(const Json& body) {
   return DumpJson(*schema);
 }
 
+// What a completion must look like.
+ApiStatus ParseGrammar(const Json& body, const ChatFormat& chat, GenerateRequest& base) {
+  base.grammar = GetString(body, "grammar").value_or("");
+  const ApiResult<std::string> schema = ParseResponseFormat(body);
+  if (!schema) {
+    return schema.error();
+  }
+  if (schema->empty()) {
+    return {};
+  }
+  if (!base.grammar.empty()) {
+    return InvalidRequest("grammar", "'grammar' cannot be combined with a schema");
+  }
+  Result<std::string> grammar = chat.GrammarOfSchema(*schema);
+  if (!grammar) {
+    return FromError(grammar.error());
+  }
+  base.grammar = std::move(*grammar);
+  return {};
+}
+
 // The name of a function tool, null when `tool` is not a well-formed one.
 const std::string* FunctionName(const Json& tool) {
   const Json* type = tool.is_object() ? FindMember(tool, "type") : nullptr;
@@ -414,7 +440,9 @@ ApiResult<OpenAiRequest> ParseCompletionRequest(const Json& body, const Engine& 
     return InvalidRequest("echo", "'echo' cannot be combined with 'logprobs'",
                           "unsupported_parameter");
   }
-  request->base.grammar = GetString(body, "grammar").value_or("");
+  if (ApiStatus ok = ParseGrammar(body, engine.chat(), request->base); !ok) {
+    return std::move(ok).error();
+  }
   ApiResult<std::vector<PreparedPrompt>> prompts = ParsePrompts(body, engine.chat());
   if (!prompts) {
     return std::move(prompts).error();

@@ -201,6 +201,23 @@ TEST_F(OpenAiRequestTest, PassesTheSchemaOfTheResponseFormat) {
             "response_format.json_schema.schema");
 }
 
+// Proves case L6 on completions.
+TEST_F(OpenAiRequestTest, MakesAGrammarOfTheSchemaOfACompletion) {
+  const auto with = [this](const std::string& fields) {
+    return ParseCompletionRequest(Json::parse(R"({"prompt":"a",)" + fields + "}"), engine_);
+  };
+  const std::string schema = R"({"type":"array"})";
+  EXPECT_EQ(with(R"("json_schema":)" + schema)->base.grammar, "schema " + schema);
+  EXPECT_EQ(
+      with(R"("response_format":{"type":"json_schema","json_schema":{"schema":)" + schema + "}}")
+          ->base.grammar,
+      "schema " + schema);
+  EXPECT_EQ(with(R"("response_format":{"type":"text"},"grammar":"g")")->base.grammar, "g");
+  EXPECT_EQ(Param(with(R"("json_schema":{},"grammar":"g")")), "grammar");
+  EXPECT_EQ(Param(with(R"("response_format":{"type":"foo"})")), "response_format.type");
+  EXPECT_FALSE(with(R"("json_schema":{"unsupported":1})"));
+}
+
 TEST_F(OpenAiRequestTest, RefusesWhatWouldBeAnsweredWrongly) {
   EXPECT_EQ(Code(ChatWith(R"("functions":[{"name":"f"}])")), "unsupported_parameter");
   EXPECT_EQ(Code(ChatWith(R"("modalities":["text","audio"])")), "unsupported_parameter");

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdio>
 
 #include "base/log.h"
 
@@ -70,6 +71,13 @@ Json ToolCallJson(const ToolCall& call) {
               {"function", {{"name", call.name}, {"arguments", call.arguments}}}};
 }
 
+// With one decimal.
+std::string Milliseconds(double ms) {
+  char text[32];
+  std::snprintf(text, sizeof(text), "%.1f", ms);
+  return text;
+}
+
 double PerSecond(TokenCount tokens, double ms) { return ms > 0 ? tokens * 1000.0 / ms : 0.0; }
 
 }  // namespace
@@ -84,8 +92,9 @@ Json UsageJson(const Usage& usage) {
        {{"cached_tokens", total.cached_tokens()}, {"cache_write_tokens", total.recorded_tokens}}}};
 }
 
-Json TimingsJson(const RequestTimings& t) {
-  return Json{{"cached_l1", t.cached_l1_tokens},
+Json TimingsJson(const RequestTimings& t, const std::string& request_id) {
+  return Json{{"request_id", request_id},
+              {"cached_l1", t.cached_l1_tokens},
               {"cached_l2", t.cached_l2_tokens},
               {"cached_l3", t.cached_l3_tokens},
               {"computed", t.computed_tokens},
@@ -110,7 +119,9 @@ Json TimingsJson(const RequestTimings& t) {
 std::string CacheHeader(const RequestTimings& t) {
   return "l1=" + std::to_string(t.cached_l1_tokens) + ";l2=" + std::to_string(t.cached_l2_tokens) +
          ";l3=" + std::to_string(t.cached_l3_tokens) +
-         ";computed=" + std::to_string(t.computed_tokens);
+         ";computed=" + std::to_string(t.computed_tokens) +
+         ";queue_ms=" + Milliseconds(t.queue_ms) + ";restore_ms=" + Milliseconds(t.restore_ms) +
+         ";prefill_ms=" + Milliseconds(t.prefill_ms) + ";decode_ms=" + Milliseconds(t.decode_ms);
 }
 
 std::string_view FinishName(FinishReason reason, bool has_tool_calls) {

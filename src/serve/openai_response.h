@@ -23,7 +23,7 @@ struct ReplyHead {
 
 Json UsageJson(const Usage& usage);
 // Tokens by where they came from and milliseconds by phase; llama-server's names beside ours.
-Json TimingsJson(const RequestTimings& timings);
+Json TimingsJson(const RequestTimings& timings, const std::string& request_id);
 // "l1=..;l2=..;l3=..;computed=.."
 std::string CacheHeader(const RequestTimings& timings);
 

@@ -1,89 +1,11 @@
 #include "serve/openai_schema.h"
 
-#include <array>
 #include <cmath>
 #include <string>
 #include <vector>
 
 namespace skippy {
 namespace {
-
-constexpr unsigned kChatOnly = static_cast<unsigned>(Endpoint::kChat);
-constexpr unsigned kCompletionsOnly = static_cast<unsigned>(Endpoint::kCompletions);
-constexpr auto kHonoured = FieldUse::kHonoured;
-constexpr auto kNoEffect = FieldUse::kNoEffect;
-constexpr auto kRefused = FieldUse::kRefused;
-constexpr double kInt32Max = 2147483647.0;
-
-constexpr FieldSpec kFields[] = {
-    {"model", kString, kBothEndpoints, kHonoured, "echoed; the loaded model answers"},
-    {"messages", kArray, kChatOnly, kHonoured, "text only"},
-    {"prompt", kString | kArray, kCompletionsOnly, kHonoured,
-     "a string, token ids, or an array of either"},
-    {"stream", kBoolean, kBothEndpoints, kHonoured, "server-sent events"},
-    {"stream_options", kObject, kBothEndpoints, kHonoured, ""},
-    {"stream_options.include_usage", kBoolean, kBothEndpoints, kHonoured,
-     "one last chunk with usage and no choices"},
-    {"max_tokens", kInteger, kBothEndpoints, kHonoured,
-     "-1: until the context is full; 0: compute and record the prompt only", -1, kInt32Max},
-    {"max_completion_tokens", kInteger, kBothEndpoints, kHonoured, "wins over max_tokens", -1,
-     kInt32Max},
-    {"n_predict", kInteger, kBothEndpoints, kHonoured, "max_tokens by its llama-server name", -1,
-     kInt32Max},
-    {"n", kInteger, kBothEndpoints, kHonoured, "choices per prompt", 1, 64},
-    {"best_of", kInteger, kCompletionsOnly, kRefused, "only best_of = n can be answered", 1, 64},
-    {"stop", kString | kArray, kBothEndpoints, kHonoured, "at most 32 strings"},
-    {"seed", kInteger, kBothEndpoints, kHonoured, "choice i uses seed + i; negative: random"},
-    {"temperature", kNumber, kBothEndpoints, kHonoured, "0: greedy", 0, 100},
-    {"top_p", kNumber, kBothEndpoints, kHonoured, "", 0, 1},
-    {"top_k", kInteger, kBothEndpoints, kHonoured, "0 or less: off", -1, kInt32Max},
-    {"min_p", kNumber, kBothEndpoints, kHonoured, "", 0, 1},
-    {"typical_p", kNumber, kBothEndpoints, kHonoured, "", 0, 1},
-    {"frequency_penalty", kNumber, kBothEndpoints, kHonoured, "", -2, 2},
-    {"presence_penalty", kNumber, kBothEndpoints, kHonoured, "", -2, 2},
-    {"repeat_penalty", kNumber, kBothEndpoints, kHonoured, "1: off", 0, 10},
-    {"repeat_last_n", kInteger, kBothEndpoints, kHonoured, "-1: the whole context", -1, kInt32Max},
-    {"logit_bias", kObject | kArray, kBothEndpoints, kHonoured,
-     "{\"id\": bias} or [[id, bias]]; -100 forbids the token"},
-    {"ignore_eos", kBoolean, kBothEndpoints, kHonoured, ""},
-    {"logprobs", kBoolean, kChatOnly, kHonoured, ""},
-    {"top_logprobs", kInteger, kChatOnly, kHonoured, "needs logprobs", 0, 20},
-    {"logprobs", kInteger, kCompletionsOnly, kHonoured, "", 0, 20},
-    {"echo", kBoolean, kCompletionsOnly, kHonoured, "not together with logprobs"},
-    {"suffix", kString, kCompletionsOnly, kRefused, "fill-in-the-middle is not offered"},
-    {"grammar", kString, kBothEndpoints, kHonoured, "GBNF"},
-    {"response_format", kObject, kChatOnly, kHonoured, "text, json_object, json_schema"},
-    {"json_schema", kObject, kChatOnly, kHonoured, "as response_format, by llama-server's name"},
-    {"response_format", kObject, kCompletionsOnly, kRefused, "use chat completions or grammar"},
-    {"json_schema", kObject, kCompletionsOnly, kRefused, "use chat completions or grammar"},
-    {"tools", kArray, kChatOnly, kHonoured, "functions"},
-    {"tool_choice", kString | kObject, kChatOnly, kHonoured,
-     "a named function is offered alone and required"},
-    {"parallel_tool_calls", kBoolean, kChatOnly, kHonoured, ""},
-    {"functions", kArray, kChatOnly, kRefused, "use tools"},
-    {"function_call", kString | kObject, kChatOnly, kRefused, "use tool_choice"},
-    {"reasoning_effort", kString, kChatOnly, kHonoured,
-     "none: no thinking; others reach the template"},
-    {"chat_template_kwargs", kObject, kChatOnly, kHonoured, "reach the template"},
-    {"add_generation_prompt", kBoolean, kChatOnly, kHonoured, ""},
-    {"cache_prompt", kBoolean, kBothEndpoints, kHonoured, "false: compute the whole prompt"},
-    {"cache_salt", kString, kBothEndpoints, kHonoured,
-     "requests share cached state only with equal salts; at most 256 bytes"},
-    {"prompt_cache_retention", kString, kBothEndpoints, kHonoured,
-     "in_memory (or in-memory) keeps the prompt off the disk"},
-    {"audio", kObject, kChatOnly, kRefused, "the server answers in text"},
-    {"modalities", kArray, kChatOnly, kRefused, "the server answers in text"},
-    {"prompt_cache_key", kString, kBothEndpoints, kNoEffect,
-     "prefixes are shared whatever the key; cache_salt isolates"},
-    {"user", kString, kBothEndpoints, kNoEffect, ""},
-    {"safety_identifier", kString, kBothEndpoints, kNoEffect, ""},
-    {"metadata", kObject, kBothEndpoints, kNoEffect, ""},
-    {"store", kBoolean, kBothEndpoints, kNoEffect, ""},
-    {"service_tier", kString, kBothEndpoints, kNoEffect, ""},
-    {"verbosity", kString, kChatOnly, kNoEffect, ""},
-    {"prediction", kObject, kChatOnly, kNoEffect, ""},
-    {"stream_options.include_obfuscation", kBoolean, kBothEndpoints, kNoEffect, ""},
-};
 
 struct TypeName {
   FieldType type;
@@ -141,9 +63,8 @@ bool AsksForNothing(const Json& body, const FieldSpec& field, const Json& value)
   if (field.name == "modalities") {
     return value == Json::array({"text"});
   }
-  if (field.name == "response_format") {
-    const Json* type = FindMember(value, "type");
-    return type != nullptr && *type == "text";
+  if (field.name == "top_logprobs") {
+    return value == 0;
   }
   if (value.is_boolean()) {
     return !value.get<bool>();
@@ -189,14 +110,8 @@ ApiStatus ValidateField(const Json& body, const FieldSpec& field) {
 
 }  // namespace
 
-std::span<const FieldSpec> FieldTable() { return kFields; }
-
 ApiStatus ValidateFields(const Json& body, Endpoint endpoint) {
-  return ValidateFields(body, endpoint, kFields);
-}
-
-ApiStatus ValidateFields(const Json& body, Endpoint endpoint, std::span<const FieldSpec> table) {
-  for (const FieldSpec& field : table) {
+  for (const FieldSpec& field : FieldTable()) {
     if ((field.endpoints & static_cast<unsigned>(endpoint)) != 0) {
       if (ApiStatus valid = ValidateField(body, field); !valid) {
         return valid;

@@ -48,8 +48,6 @@ std::span<const FieldSpec> FieldTable();
 
 // Checks every field of the table that `body` has; fields that the table lacks are ignored.
 ApiStatus ValidateFields(const Json& body, Endpoint endpoint);
-// The same by another table.
-ApiStatus ValidateFields(const Json& body, Endpoint endpoint, std::span<const FieldSpec> table);
 
 // Typed access to fields that ValidateFields has seen; nullopt when absent or null.
 std::optional<bool> GetBool(const Json& body, std::string_view name);

@@ -16,7 +16,7 @@ bool ReplyStream::SendChunk(Json choice, const RequestTimings* timings) {
     chunk["usage"] = nullptr;
   }
   if (timings != nullptr) {
-    chunk["timings"] = TimingsJson(*timings);
+    chunk["timings"] = TimingsJson(*timings, head_.id);
   }
   return sink_.Write(SseEvent(chunk));
 }
@@ -100,7 +100,7 @@ bool ReplyStream::Finish(const Usage& usage) {
   if (request_.include_usage) {
     Json chunk = AnswerEnvelope(head_, true);
     chunk["usage"] = UsageJson(usage);
-    chunk["timings"] = TimingsJson(usage.total);
+    chunk["timings"] = TimingsJson(usage.total, head_.id);
     if (!sink_.Write(SseEvent(chunk))) {
       return false;
     }

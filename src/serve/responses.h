@@ -3,14 +3,10 @@
 #pragma once
 
 #include <memory>
-#include <span>
 
 #include "serve/dialect.h"
 
 namespace skippy {
-
-// The fields of a Responses request, as FieldTable() has those of chat completions.
-std::span<const FieldSpec> ResponsesFieldTable();
 
 // The request as a body of chat completions. Errors name the fields that the client used.
 ApiResult<Json> ChatBodyOfResponses(const Json& body);

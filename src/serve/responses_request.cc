@@ -6,50 +6,6 @@
 namespace skippy {
 namespace {
 
-constexpr auto kBit = static_cast<unsigned>(Endpoint::kResponses);
-constexpr auto kHonoured = FieldUse::kHonoured;
-constexpr auto kNoEffect = FieldUse::kNoEffect;
-constexpr auto kRefused = FieldUse::kRefused;
-constexpr double kInt32Max = 2147483647.0;
-constexpr std::string_view kNothingKept = "the server keeps no responses: send the whole input";
-
-constexpr FieldSpec kFields[] = {
-    {"model", kString, kBit, kHonoured, "echoed; the loaded model answers"},
-    {"input", kString | kArray, kBit, kHonoured,
-     "text; messages, function_call, function_call_output and reasoning items"},
-    {"instructions", kString, kBit, kHonoured, "the system message"},
-    {"stream", kBoolean, kBit, kHonoured, "server-sent events"},
-    {"max_output_tokens", kInteger, kBit, kHonoured, "0: compute and record the prompt only", 0,
-     kInt32Max},
-    {"temperature", kNumber, kBit, kHonoured, "0: greedy", 0, 100},
-    {"top_p", kNumber, kBit, kHonoured, "", 0, 1},
-    {"tools", kArray, kBit, kHonoured, "functions"},
-    {"tool_choice", kString | kObject, kBit, kHonoured, "none, auto, required or a function"},
-    {"parallel_tool_calls", kBoolean, kBit, kHonoured, ""},
-    {"text", kObject, kBit, kHonoured, ""},
-    {"text.format", kObject, kBit, kHonoured, "text, json_object, json_schema"},
-    {"text.verbosity", kString, kBit, kNoEffect, ""},
-    {"reasoning", kObject, kBit, kHonoured, ""},
-    {"reasoning.effort", kString, kBit, kHonoured, "none: no thinking; others reach the template"},
-    {"cache_salt", kString, kBit, kHonoured,
-     "requests share cached state only with equal salts; at most 256 bytes"},
-    {"prompt_cache_retention", kString, kBit, kHonoured, "in_memory keeps the prompt off the disk"},
-    {"previous_response_id", kString, kBit, kRefused, kNothingKept},
-    {"conversation", kString | kObject, kBit, kRefused, kNothingKept},
-    {"prompt", kObject, kBit, kRefused, "the server keeps no prompts"},
-    {"background", kBoolean, kBit, kRefused, "the server answers on the connection"},
-    {"prompt_cache_key", kString, kBit, kNoEffect,
-     "prefixes are shared whatever the key; cache_salt isolates"},
-    {"store", kBoolean, kBit, kNoEffect, "nothing is kept"},
-    {"include", kArray, kBit, kNoEffect, ""},
-    {"metadata", kObject, kBit, kNoEffect, ""},
-    {"truncation", kString, kBit, kNoEffect, "a prompt that is too long is refused"},
-    {"user", kString, kBit, kNoEffect, ""},
-    {"safety_identifier", kString, kBit, kNoEffect, ""},
-    {"service_tier", kString, kBit, kNoEffect, ""},
-    {"max_tool_calls", kInteger, kBit, kNoEffect, ""},
-};
-
 std::string Member(const Json& object, const char* name) {
   const Json* value = object.is_object() ? FindMember(object, name) : nullptr;
   return value != nullptr && value->is_string() ? value->get<std::string>() : "";
@@ -188,10 +144,8 @@ void CopyFields(const Json& body, Json& chat) {
 
 }  // namespace
 
-std::span<const FieldSpec> ResponsesFieldTable() { return kFields; }
-
 ApiResult<Json> ChatBodyOfResponses(const Json& body) {
-  if (ApiStatus valid = ValidateFields(body, Endpoint::kResponses, kFields); !valid) {
+  if (ApiStatus valid = ValidateFields(body, Endpoint::kResponses); !valid) {
     return std::move(valid).error();
   }
   Json chat = Json::object();

@@ -34,7 +34,7 @@ class ResponsesStream final : public ReplyEvents {
 
   bool Finish(const Usage& usage) override {
     CompleteResponse(*last_, output_, usage, response_);
-    response_["timings"] = TimingsJson(usage.total);
+    response_["timings"] = TimingsJson(usage.total, context_.head.id);
     const bool complete = response_["status"] == "completed";
     return Send(complete ? "response.completed" : "response.incomplete",
                 Json{{"response", response_}});

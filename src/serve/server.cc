@@ -69,6 +69,7 @@ class OpenAiServer final : public Server {
   std::atomic<Engine*> engine_{nullptr};
   std::atomic<float> load_progress_{0.0F};
   std::unique_ptr<ExplainLog> explain_;  // constant once listening
+  bool isolate_by_key_ = false;          // constant once listening
   std::unique_ptr<HttpServer> http_;
 };
 
@@ -78,7 +79,7 @@ HttpResponse OpenAiServer::Dispatch(const EngineRoute& route, const HttpRequest&
     return route.refuse(
         ApiError{503, "the model is still loading", "unavailable_error", "", "loading_model"});
   }
-  return route.handler({*engine, *explain_}, request);
+  return route.handler({*engine, *explain_, isolate_by_key_}, request);
 }
 
 HttpResponse OpenAiServer::AnswerHealth() const {
@@ -121,6 +122,7 @@ Router OpenAiServer::MakeRoutes() {
 
 Status OpenAiServer::Listen(const ServerOptions& options) {
   explain_ = std::make_unique<ExplainLog>(options.explain_text);
+  isolate_by_key_ = options.isolate_by_key;
   SKIPPY_ASSIGN_OR_RETURN(http_, HttpServer::Start(options.http, MakeRoutes()));
   if (!IsLoopback(options.http.host) && options.http.api_keys.empty()) {
     LogWarning("listening on {} without an API key: whoever reaches this machine can use the model",

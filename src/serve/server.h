@@ -12,7 +12,8 @@ namespace skippy {
 
 struct ServerOptions {
   HttpServerOptions http;
-  bool explain_text = true;  // explanations may quote prompts; these are kept in memory only
+  bool explain_text = true;     // explanations may quote prompts; these are kept in memory only
+  bool isolate_by_key = false;  // requests with different API keys share no cached state
 };
 
 // Thread-safe.

@@ -2,6 +2,7 @@
 // over the fake engine; conditions instead of sleeps.
 #include "serve/server.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <thread>
@@ -128,8 +129,13 @@ TEST_F(ServerTest, CountsThePromptTheSameColdWarmAndRestored) {
     EXPECT_EQ(usage["total_tokens"], prompt_tokens + usage["completion_tokens"].get<int>());
   }
   const std::string cached = std::to_string(prompt_tokens - 1);
-  EXPECT_EQ(warm.header("X-Skippy-Cache"), "l1=" + cached + ";l2=0;l3=0;computed=1");
-  EXPECT_EQ(restored.header("X-Skippy-Cache"), "l1=0;l2=0;l3=" + cached + ";computed=1");
+  const std::string times =
+      ";queue_ms=[0-9.]+;restore_ms=[0-9.]+;prefill_ms=[0-9.]+;decode_ms=[0-9.]+";
+  EXPECT_THAT(warm.header("X-Skippy-Cache"),
+              ::testing::MatchesRegex("l1=" + cached + ";l2=0;l3=0;computed=1" + times));
+  EXPECT_THAT(restored.header("X-Skippy-Cache"),
+              ::testing::MatchesRegex("l1=0;l2=0;l3=" + cached + ";computed=1" + times));
+  EXPECT_EQ(warm.json()["timings"]["request_id"], warm.header("X-Request-Id"));
   EXPECT_EQ(restored.json()["timings"]["cached_l3"], prompt_tokens - 1);
   EXPECT_EQ(restored.json()["timings"]["computed"], 1);
 }
@@ -304,6 +310,35 @@ TEST_F(ServerTest, RefusesBodiesOverItsLimit) {
   EXPECT_EQ(Client().Post(kChatPath, Chat("x")).status, 200);
 }
 
+TEST_F(ServerTest, RefusesHeadersOverItsLimits) {
+  Start();
+  const std::string value(64U << 10, 'x');
+  const HttpReply reply = Client().Get("/v1/models", {{"X-Long", value}});
+  EXPECT_TRUE(reply.status == 400 || reply.status == 414 || reply.status == 431) << reply.status;
+  HttpClient::Headers many;
+  for (int i = 0; i < 1000; ++i) {
+    many.emplace_back("X-" + std::to_string(i), "v");
+  }
+  EXPECT_EQ(Client().Get("/v1/models", many).status, 400);
+  EXPECT_EQ(Client().Get("/v1/models").status, 200);
+}
+
+// Pages of other origins must not be able to call the server: no request is answered with leave.
+TEST_F(ServerTest, GivesWebPagesOfOtherOriginsNoLeave) {
+  Start();
+  const HttpClient::Headers origin = {{"Origin", "https://example.com"},
+                                      {"Access-Control-Request-Method", "POST"},
+                                      {"Access-Control-Request-Headers", "content-type"}};
+  for (const HttpReply& reply :
+       {Client().Options(kChatPath, origin), Client().Get("/v1/models", origin),
+        Client().Post(kChatPath, Chat("x").dump(), origin)}) {
+    for (const auto& [name, value] : reply.headers) {
+      EXPECT_FALSE(name.starts_with("Access-Control")) << name << ": " << value;
+    }
+  }
+  EXPECT_EQ(Client().Options(kChatPath, origin).status, 405);
+}
+
 TEST_F(ServerTest, SaysWhichMethodsAPathAnswers) {
   Start();
   const HttpReply wrong_method = Client().Get(kChatPath);
@@ -348,6 +383,30 @@ TEST_F(ServerTest, TokenizesAndAppliesTheTemplate) {
   EXPECT_EQ(Client().Post("/detokenize", Json{{"tokens", {999}}}).status, 400);
   EXPECT_EQ(Client().Post("/apply-template", Chat("x")).json()["prompt"],
             "[{\"role\":\"user\",\"content\":\"x\"}]\nassistant:");
+}
+
+TEST_F(ServerTest, SharesNoStateBetweenKeysWhenAskedNotTo) {
+  for (const bool isolate : {false, true}) {
+    ServerOptions options;
+    options.http.api_keys = {"first", "second"};
+    options.isolate_by_key = isolate;
+    Start({}, options);
+    const auto cached = [&](const std::string& key, const Json& fields = Json::object()) {
+      const HttpReply reply = Client().Post(kChatPath, Chat("the same prompt", fields).dump(),
+                                            {{"Authorization", "Bearer " + key}});
+      return reply.json()["usage"]["prompt_tokens_details"]["cached_tokens"].get<int>();
+    };
+    EXPECT_EQ(cached("first"), 0);
+    const int all = cached("first");
+    EXPECT_GT(all, 0);
+    EXPECT_EQ(cached("second"), isolate ? 0 : all);
+    EXPECT_EQ(cached("second"), all);
+    EXPECT_EQ(cached("second", {{"cache_salt", "s"}}), 0);
+    EXPECT_EQ(cached("first", {{"cache_salt", "s"}}), isolate ? 0 : all);
+    EXPECT_EQ(cached("first"), all);
+    EXPECT_EQ(engine_->last_request()->name_space.find("first"), std::string::npos);
+    server_->Stop();
+  }
 }
 
 TEST_F(ServerTest, PassesTheCacheSaltOnAsTheNamespace) {

@@ -47,6 +47,10 @@ class HttpClient {
     return ToReply(client_.Get(path, ToHeaders(headers)));
   }
 
+  HttpReply Options(const std::string& path, const Headers& headers = {}) {
+    return ToReply(client_.Options(path, ToHeaders(headers)));
+  }
+
   HttpReply Post(const std::string& path, const std::string& body, const Headers& headers = {}) {
     return ToReply(client_.Post(path, ToHeaders(headers), body, "application/json"));
   }
