@@ -1,0 +1,67 @@
+"""What the tests of reported bugs have in common: each tier on its own, and models and adapters
+made from the demo model."""
+
+import os
+import random
+import struct
+
+from skippy_server import MODEL, ServerTest
+
+CHAT, COMPLETION = '/v1/chat/completions', '/v1/completions'
+TOOLS_TEMPLATE = os.path.join(os.path.dirname(os.path.abspath(__file__)), 'tools_template.jinja')
+TOOL_OPTIONS = ('--chat-template-file', TOOLS_TEMPLATE)
+
+
+def tool(name, properties=None):
+    properties = properties or {'colour': {'enum': ['red', 'green', 'blue']}}
+    return {'type': 'function', 'function': {'name': name, 'parameters': {
+        'type': 'object', 'properties': properties, 'required': list(properties),
+        'additionalProperties': False}}}
+
+
+def with_bos(path, out):
+    """The demo model with another tokenizer setting: a BOS before every text."""
+    with open(path, 'rb') as file:
+        data = bytearray(file.read())
+    key = b'tokenizer.ggml.add_bos_token'
+    data[data.index(key) + len(key) + 4] = 1  # after the type of the value
+    with open(out, 'wb') as file:
+        file.write(data)
+
+
+def _text(text):
+    return struct.pack('<Q', len(text)) + text.encode()
+
+
+def write_lora(out, seed, rank=4, width=256):
+    """An adapter of the first layer's queries, as GGUF."""
+    rng = random.Random(seed)
+    values = [('general.type', 'adapter'), ('general.architecture', 'llama'),
+              ('adapter.type', 'lora')]
+    head = b'GGUF' + struct.pack('<IQQ', 3, 2, len(values) + 1)
+    for key, value in values:
+        head += _text(key) + struct.pack('<I', 8) + _text(value)
+    head += _text('adapter.lora.alpha') + struct.pack('<If', 6, float(rank))
+    for index, (part, shape) in enumerate((('lora_a', (width, rank)), ('lora_b', (rank, width)))):
+        head += _text(f'blk.0.attn_q.weight.{part}')
+        head += struct.pack('<IQQIQ', 2, *shape, 0, index * 4 * rank * width)
+    head += bytes(-len(head) % 32)
+    data = [rng.gauss(0, 0.2) for _ in range(2 * rank * width)]
+    with open(out, 'wb') as file:
+        file.write(head + struct.pack(f'<{len(data)}f', *data))
+
+
+class IssueTest(ServerTest):
+    """A test that runs its steps in every tier."""
+
+    def restart(self, server, *options, model=MODEL):
+        """A kill once everything is durable: what the new server finds comes from the disk."""
+        server.wait_until_durable()
+        server.kill9()
+        return self.start(*options, model=model)
+
+    def each_tier(self, *options):
+        """Yields (tier, server): first a server that computes, then one that restores."""
+        server = self.start(*options)
+        yield 'L1', server
+        yield 'L3', self.restart(server, *options)
