@@ -93,7 +93,8 @@ class ConformanceTest(IssueTest):
                                         max_tokens=ENOUGH, json_schema=COLOURS)
                 self.assertIn(json.loads(reply.text)['colour'], ('red', 'green', 'blue'))
             for path, base in ((CHAT, chat_body(question(5))), (COMPLETION, completion_body('x'))):
-                for wrong in ({'type': 'foo'}, schema_format({'type': 'object', 'minProperties': 1}),
+                for wrong in ({'type': 'foo'},
+                              schema_format({'type': 'object', 'minProperties': 1}),
                               schema_format({'type': 'string', 'pattern': '^(?<=a)b$'})):
                     reply = server.post(path, {**base, 'response_format': wrong})
                     self.assertEqual(reply.status, 400, (path, wrong, reply.body))
@@ -101,7 +102,8 @@ class ConformanceTest(IssueTest):
                 # A keyword that JSON schema does not know says nothing.
                 for right in ({'type': 'json_object'},
                               schema_format({'type': 'object', 'unheardOf': 1})):
-                    good = server.ask(path, {**base, 'max_tokens': ENOUGH, 'response_format': right})
+                    good = server.ask(path, {**base, 'max_tokens': ENOUGH,
+                                             'response_format': right})
                     if good.body['choices'][0]['finish_reason'] == 'stop':
                         self.assertIsInstance(json.loads(good.text), dict)
 
