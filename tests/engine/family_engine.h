@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "engine/engine.h"
+#include "failing_cache.h"
 #include "generated_model.h"
 #include "identity_probe.h"
 #include "skippy/options.h"
@@ -44,7 +45,8 @@ class FamilyEngineTest : public testing::TestWithParam<std::string_view> {
     options_.model_path = model_.path;
     options_.threads = 1;
     options_.gpu_layers = 0;
-    auto engine = OpenLlamaEngine(options_, cache_.get(), Env::Posix());
+    failing_ = std::make_unique<FailingCache>(cache_.get());
+    auto engine = OpenLlamaEngine(options_, failing_.get(), Env::Posix());
     ASSERT_TRUE(engine) << engine.error().text;
     engine_ = std::move(*engine);
     vocabulary_ = engine_->Info().vocabulary;
@@ -58,7 +60,8 @@ class FamilyEngineTest : public testing::TestWithParam<std::string_view> {
   void Stop() {
     engine_->Stop();
     EXPECT_EQ(engine_->GetStatus().cells_used, 0u);
-    EXPECT_EQ(engine_->GetStatus().restores_failed_total, 0u);
+    EXPECT_EQ(engine_->GetStatus().restores_failed_total, failed_restores_);
+    failed_restores_ = 0;
     engine_.reset();
     const Status closed = cache_->Close();
     EXPECT_TRUE(closed) << closed.error().text;
@@ -128,7 +131,9 @@ class FamilyEngineTest : public testing::TestWithParam<std::string_view> {
   EngineOptions options_ = DefaultOptions();
   int vocabulary_ = 0;
   std::unique_ptr<Cache> cache_;
+  std::unique_ptr<FailingCache> failing_;  // over the cache; fails when told
   std::unique_ptr<Engine> engine_;
+  std::uint64_t failed_restores_ = 0;  // expected when the engine stops
 };
 
 inline std::string FamilyTestName(const testing::TestParamInfo<std::string_view>& parameter) {

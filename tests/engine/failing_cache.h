@@ -1,0 +1,82 @@
+// A cache whose restores end early, like those of a disk that loses bytes.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <utility>
+
+#include "skippy/cache.h"
+
+namespace skippy {
+
+// Passes everything on. Not owned: outlives it.
+class FailingCache final : public Cache {
+ public:
+  explicit FailingCache(Cache* inner) : inner_(inner) {}
+
+  // Restores that start from now on fail after that many pieces; negative: they do not.
+  void FailAfter(int pieces) { fail_after_ = pieces; }
+
+  Result<DomainId> OpenDomain(const DomainSpec& spec) override { return inner_->OpenDomain(spec); }
+  PrefixMatch Lookup(DomainId domain, std::span<const Token> tokens, TokenCount limit,
+                     ResumeRule rule) override {
+    return inner_->Lookup(domain, tokens, limit, rule);
+  }
+  TokenCount Peek(DomainId domain, std::span<const Token> tokens, TokenCount limit,
+                  ResumeRule rule) override {
+    return inner_->Peek(domain, tokens, limit, rule);
+  }
+  std::optional<RemovedPrefix> FindRemoved(DomainId domain,
+                                           std::span<const Token> tokens) override {
+    return inner_->FindRemoved(domain, tokens);
+  }
+  std::unique_ptr<Restore> StartRestore(PrefixMatch match, std::span<const Token> path,
+                                        std::function<void()> wake) override {
+    auto restore = inner_->StartRestore(std::move(match), path, std::move(wake));
+    return std::make_unique<EndingRestore>(std::move(restore), fail_after_);
+  }
+  std::unique_ptr<Recording> StartRecording(DomainId domain, ResumeRule rule) override {
+    return inner_->StartRecording(domain, rule);
+  }
+  std::unique_ptr<Buffer> AcquireBuffer(std::uint64_t byte_count) override {
+    return inner_->AcquireBuffer(byte_count);
+  }
+  Status Flush() override { return inner_->Flush(); }
+  Result<std::uint64_t> Prune(std::uint64_t target_bytes,
+                              std::optional<ModelIdentity> model) override {
+    return inner_->Prune(target_bytes, model);
+  }
+  Result<std::uint64_t> Clear(std::optional<ModelIdentity> model) override {
+    return inner_->Clear(model);
+  }
+  Status SetDiskLimits(std::uint64_t budget_bytes, std::uint64_t minimum_free_bytes) override {
+    return inner_->SetDiskLimits(budget_bytes, minimum_free_bytes);
+  }
+  CacheStatus GetStatus() override { return inner_->GetStatus(); }
+  Status Close() override { return inner_->Close(); }
+
+ private:
+  class EndingRestore final : public Restore {
+   public:
+    EndingRestore(std::unique_ptr<Restore> inner, int fail_after)
+        : inner_(std::move(inner)), left_(fail_after) {}
+    State Poll() override { return left_ == 0 ? State::kFailed : inner_->Poll(); }
+    const MatchedSegment& segment() const override { return inner_->segment(); }
+    std::span<const std::byte> bytes() const override { return inner_->bytes(); }
+    void Pop() override {
+      --left_;
+      inner_->Pop();
+    }
+    std::uint64_t bytes_read() const override { return inner_->bytes_read(); }
+
+   private:
+    const std::unique_ptr<Restore> inner_;
+    int left_;
+  };
+
+  Cache* const inner_;
+  int fail_after_ = -1;
+};
+
+}  // namespace skippy
