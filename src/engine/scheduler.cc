@@ -238,6 +238,16 @@ void Scheduler::StartRestore(Job* job) {
     return;
   }
   Restorer::DropHeldSegments(&match, held);
+  std::uint64_t byte_count = 0;
+  for (const MatchedSegment& segment : match.segments) {
+    byte_count += segment.byte_count;
+  }
+  if (!costs_.ShouldRestore(match.tokens - held, byte_count)) {
+    ++status_.declined_because_recompute_faster;
+    LogInfo("request {}: {} tokens are computed, restoring {} bytes would take longer",
+            job->request.id, match.tokens - held, byte_count);
+    return;
+  }
   KeepCheckpoint(job->lane, /*ends=*/true);  // what a failure falls back to
   ++status_.restores_total;
   job->restorer = std::make_unique<Restorer>(
@@ -276,8 +286,10 @@ void Scheduler::EndRestore(Job* job, Restorer::Outcome outcome) {
     LogInfo("request {}: restore ended early at token {}", job->request.id,
             context_->lanes().Length(job->lane));
   }
-  job->timings.restore_ms += MillisecondsSince(job->phase_start);
+  const double restore_ms = MillisecondsSince(job->phase_start);
+  job->timings.restore_ms += restore_ms;
   job->timings.import_ms += job->restorer->import_ms();
+  const bool completed = outcome == Restorer::Outcome::kDone && !job->events->cancelled();
   if (!context_->HasState(job->lane)) {
     FallBack(job);
   } else if (!job->prompt_done) {
@@ -285,6 +297,9 @@ void Scheduler::EndRestore(Job* job, Restorer::Outcome outcome) {
     job->timings.cached_l3_tokens = job->restorer->disk_tokens();
     status_.cached_l2_tokens_total += static_cast<std::uint64_t>(job->restorer->ram_tokens());
     status_.cached_l3_tokens_total += static_cast<std::uint64_t>(job->restorer->disk_tokens());
+  }
+  if (completed) {
+    costs_.AddRestore(job->restorer->imported_bytes(), restore_ms);
   }
   job->restorer.reset();
   if (outcome == Restorer::Outcome::kDone) {

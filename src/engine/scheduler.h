@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "engine/cache_domains.h"
+#include "engine/cost_model.h"
 #include "engine/engine.h"
 #include "engine/job.h"
 #include "engine/l1_table.h"
@@ -111,6 +112,7 @@ class Scheduler {
   const bool keeps_checkpoints_;
 
   L1Table table_;
+  CostModel costs_;
   std::deque<JobPtr> queue_;     // first come, first served
   std::vector<JobPtr> running_;  // in order of admission
   std::vector<BatchToken> batch_;

@@ -175,11 +175,16 @@ void Scheduler::AfterDecode() {
     if (Pending(*job) > 0) {
       continue;
     }
-    if (!job->prompt_done) {
+    const bool first_token = !job->prompt_done;
+    if (first_token) {
       EndPrompt(job);
     }
     if (share.logits_index >= 0) {
       Sample(job, share.logits_index);
+      if (first_token) {  // only now a device has computed the last step
+        costs_.AddPrefill(job->timings.computed_tokens,
+                          job->timings.prefill_ms + MillisecondsSince(job->phase_start));
+      }
     } else {
       job->end = Job::End{FinishReason::kLength, "", std::nullopt};
     }

@@ -42,16 +42,24 @@ class CancellationTest : public FamilyEngineTest {
     }
   }
 
-  void ExpectNothingInUse() {
+  // The status is that of the last step.
+  template <class Condition>
+  void WaitFor(const char* what, Condition condition) {
     const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(20);
-    while (engine_->GetStatus().lanes_busy > 0 || engine_->GetStatus().queued > 0) {
-      ASSERT_LT(std::chrono::steady_clock::now(), end);
+    while (!condition(engine_->GetStatus())) {
+      ASSERT_LT(std::chrono::steady_clock::now(), end) << what;
       std::this_thread::yield();
     }
+  }
+
+  void ExpectNothingInUse() {
+    WaitFor("lanes", [](const EngineStatus& status) {
+      return status.requests_total == kCancels && status.lanes_busy == 0 && status.queued == 0;
+    });
     engine_->ForgetResidents();
-    const EngineStatus status = engine_->GetStatus();
-    EXPECT_EQ(status.resident_sequences, 0);
-    EXPECT_EQ(status.cells_used, 0u);
+    WaitFor("cells", [](const EngineStatus& status) {
+      return status.resident_sequences == 0 && status.cells_used == 0;
+    });
     ASSERT_TRUE(cache_->Flush());
     EXPECT_EQ(cache_->GetStatus().activity.write_queue_bytes, 0u);
     // What a lease or a recording still held would stay.

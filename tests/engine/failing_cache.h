@@ -1,11 +1,16 @@
-// A cache whose restores end early, like those of a disk that loses bytes.
+// A cache whose restores end early, like those of a disk that loses bytes, or begin late, like
+// those of a slow one.
 #pragma once
 
+#include <atomic>
+#include <chrono>
 #include <functional>
 #include <memory>
 #include <optional>
+#include <thread>
 #include <utility>
 
+#include "base/mutex.h"
 #include "skippy/cache.h"
 
 namespace skippy {
@@ -17,6 +22,8 @@ class FailingCache final : public Cache {
 
   // Restores that start from now on fail after that many pieces; negative: they do not.
   void FailAfter(int pieces) { fail_after_ = pieces; }
+  // Restores that start from now on hand nothing out before that time.
+  void Delay(std::chrono::milliseconds delay) { delay_ = delay; }
 
   Result<DomainId> OpenDomain(const DomainSpec& spec) override { return inner_->OpenDomain(spec); }
   PrefixMatch Lookup(DomainId domain, std::span<const Token> tokens, TokenCount limit,
@@ -33,8 +40,9 @@ class FailingCache final : public Cache {
   }
   std::unique_ptr<Restore> StartRestore(PrefixMatch match, std::span<const Token> path,
                                         std::function<void()> wake) override {
-    auto restore = inner_->StartRestore(std::move(match), path, std::move(wake));
-    return std::make_unique<EndingRestore>(std::move(restore), fail_after_);
+    auto restore = inner_->StartRestore(std::move(match), path, wake);
+    return std::make_unique<EndingRestore>(std::move(restore), fail_after_, delay_,
+                                           std::move(wake));
   }
   std::unique_ptr<Recording> StartRecording(DomainId domain, ResumeRule rule) override {
     return inner_->StartRecording(domain, rule);
@@ -59,9 +67,34 @@ class FailingCache final : public Cache {
  private:
   class EndingRestore final : public Restore {
    public:
-    EndingRestore(std::unique_ptr<Restore> inner, int fail_after)
-        : inner_(std::move(inner)), left_(fail_after) {}
-    State Poll() override { return left_ == 0 ? State::kFailed : inner_->Poll(); }
+    EndingRestore(std::unique_ptr<Restore> inner, int fail_after, std::chrono::milliseconds delay,
+                  std::function<void()> wake)
+        : inner_(std::move(inner)), left_(fail_after) {
+      if (delay.count() > 0) {
+        begun_ = false;
+        timer_ = std::thread([this, delay, wake = std::move(wake)] {
+          WaitFor(delay);
+          begun_ = true;
+          wake();
+        });
+      }
+    }
+    ~EndingRestore() override {
+      {
+        MutexLock lock(mu_);
+        ends_ = true;
+      }
+      changed_.NotifyAll();
+      if (timer_.joinable()) {
+        timer_.join();
+      }
+    }
+    State Poll() override {
+      if (!begun_) {
+        return State::kPending;
+      }
+      return left_ == 0 ? State::kFailed : inner_->Poll();
+    }
     const MatchedSegment& segment() const override { return inner_->segment(); }
     std::span<const std::byte> bytes() const override { return inner_->bytes(); }
     void Pop() override {
@@ -71,12 +104,26 @@ class FailingCache final : public Cache {
     std::uint64_t bytes_read() const override { return inner_->bytes_read(); }
 
    private:
+    void WaitFor(std::chrono::milliseconds delay) {
+      const auto end = std::chrono::steady_clock::now() + delay;
+      MutexLock lock(mu_);
+      while (!ends_ && std::chrono::steady_clock::now() < end) {
+        changed_.WaitFor(mu_, end - std::chrono::steady_clock::now());
+      }
+    }
+
     const std::unique_ptr<Restore> inner_;
     int left_;
+    std::atomic<bool> begun_ = true;
+    Mutex mu_;
+    CondVar changed_;
+    bool ends_ GUARDED_BY(mu_) = false;
+    std::thread timer_;
   };
 
   Cache* const inner_;
   int fail_after_ = -1;
+  std::chrono::milliseconds delay_{0};
 };
 
 }  // namespace skippy

@@ -1,0 +1,53 @@
+#include "engine/cost_model.h"
+
+#include <algorithm>
+
+namespace skippy {
+namespace {
+
+constexpr std::size_t kObservations = 8;
+// Before anything is declined so many restores must have been slow.
+constexpr std::size_t kRestoresNeeded = 2;
+// Shorter prefills say little: a step costs something whatever its size.
+constexpr TokenCount kTokensOfAPrefill = 64;
+// Computing must be so much faster: what is computed again also slows others.
+constexpr double kFactor = 1.5;
+constexpr double kMarginMs = 50;
+
+void Remember(std::deque<double>* values, double value) {
+  values->push_back(value);
+  if (values->size() > kObservations) {
+    values->pop_front();
+  }
+}
+
+}  // namespace
+
+void CostModel::AddPrefill(TokenCount token_count, double ms) {
+  if (token_count >= kTokensOfAPrefill) {
+    Remember(&prefill_ms_per_token_, ms / token_count);
+  }
+}
+
+void CostModel::AddRestore(std::uint64_t byte_count, double ms) {
+  if (byte_count > 0) {
+    Remember(&restore_ms_per_byte_, ms / static_cast<double>(byte_count));
+  }
+}
+
+bool CostModel::ShouldRestore(TokenCount token_count, std::uint64_t byte_count) {
+  if (prefill_ms_per_token_.empty() || restore_ms_per_byte_.size() < kRestoresNeeded) {
+    return true;
+  }
+  const double compute_ms =
+      *std::max_element(prefill_ms_per_token_.begin(), prefill_ms_per_token_.end()) * token_count;
+  const double restore_ms =
+      *std::min_element(restore_ms_per_byte_.begin(), restore_ms_per_byte_.end()) *
+      static_cast<double>(byte_count);
+  if (restore_ms <= compute_ms * kFactor + kMarginMs) {
+    return true;
+  }
+  return ++refusals_ % kTryEvery == 0;
+}
+
+}  // namespace skippy
