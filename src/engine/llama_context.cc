@@ -6,6 +6,7 @@
 #include <string>
 
 #include "base/check.h"
+#include "base/log.h"
 
 namespace skippy {
 namespace {
@@ -217,6 +218,33 @@ void LlamaContext::Clear(LaneId lane) {
   SetHasState(lane, true);
 }
 
+// Names rows [first, end) of a lane without a recurrent state. Of a window's rows only the last one
+// is named: the others serve nobody, because a state is loaded after the rows. There is no call
+// that removes them alone, but loading a window of one row replaces them.
+void LlamaContext::MarkScratch(LaneId lane, TokenCount first, TokenCount end) {
+  llama_memory_t memory = llama_get_memory(context_.get());
+  if (access_ != RowAccess::kCheckpoints) {
+    llama_memory_seq_cp(memory, Seq(lane), kScratch, first, end);
+    return;
+  }
+  const auto mark = [&](TokenCount from) {
+    llama_memory_seq_cp(memory, Seq(lane), kScratch, from, end);
+    llama_memory_seq_cp(memory, static_cast<llama_seq_id>(LaneId::kEmpty), kScratch, 0, 1);
+  };
+  const llama_state_seq_flags flags = StateFlags(access_);
+  mark(end - 1);
+  std::vector<std::uint8_t> window(llama_state_seq_get_size_ext(context_.get(), kScratch, flags));
+  const std::size_t written =
+      llama_state_seq_get_data_ext(context_.get(), window.data(), window.size(), kScratch, flags);
+  llama_memory_seq_rm(memory, kScratch, -1, -1);
+  mark(first);
+  if (written != window.size() ||
+      llama_state_seq_set_data_ext(context_.get(), window.data(), window.size(), kScratch, flags) !=
+          window.size()) {
+    LogDebug("rows {} are exported with their window", Range(first, end));
+  }
+}
+
 LlamaContext::RowExport::RowExport(LlamaContext* owner, LaneId lane, TokenCount first,
                                    TokenCount end)
     : owner_(owner) {
@@ -227,13 +255,8 @@ LlamaContext::RowExport::RowExport(LlamaContext* owner, LaneId lane, TokenCount 
   if (!owner->KeepsRows()) {
     return;
   }
-  llama_context* context = owner->context_.get();
-  llama_memory_t memory = llama_get_memory(context);
-  llama_memory_seq_cp(memory, Seq(lane), kScratch, first, end);
-  if (owner->access_ == RowAccess::kCheckpoints) {
-    llama_memory_seq_cp(memory, static_cast<llama_seq_id>(LaneId::kEmpty), kScratch, 0, 1);
-  }
-  byte_count_ = llama_state_seq_get_size(context, kScratch);
+  owner->MarkScratch(lane, first, end);
+  byte_count_ = llama_state_seq_get_size(owner->context_.get(), kScratch);
 }
 
 LlamaContext::RowExport::~RowExport() {

@@ -111,6 +111,7 @@ class LlamaContext {
     return access_ == RowAccess::kAnyRange || access_ == RowAccess::kCheckpoints;
   }
   void DropState(LaneId lane);
+  void MarkScratch(LaneId lane, TokenCount first, TokenCount end);
   void SetHasState(LaneId lane, bool has) { has_state_.at(LaneSlot(lane)) = has; }
   static std::size_t LaneSlot(LaneId lane) { return static_cast<std::size_t>(LaneIndex(lane)); }
 
