@@ -12,7 +12,7 @@ constexpr std::size_t kRestoresNeeded = 2;
 constexpr TokenCount kTokensOfAPrefill = 64;
 // Computing must be so much faster: what is computed again also slows others.
 constexpr double kFactor = 1.5;
-constexpr double kMarginMs = 50;
+constexpr double kMarginMs = 100;
 
 void Remember(std::deque<double>* values, double value) {
   values->push_back(value);
