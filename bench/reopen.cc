@@ -80,10 +80,16 @@ SegmentRow RowOf(std::uint64_t index) {
   return row;
 }
 
+// No two chains begin alike, as the index demands of segments that no recording has made.
+std::vector<Token> PathOf(std::uint64_t chain) {
+  auto path = SyntheticPath(chain, static_cast<TokenCount>(kSegmentsPerChain) * kMaxSegmentTokens);
+  path.front() = static_cast<Token>(chain);
+  return path;
+}
+
 void AddChain(std::uint64_t chain, CatalogBatch* batch) {
   const std::uint64_t first = chain * kSegmentsPerChain;
-  const auto path =
-      SyntheticPath(chain, static_cast<TokenCount>(kSegmentsPerChain) * kMaxSegmentTokens);
+  const std::vector<Token> path = PathOf(chain);
   for (std::uint64_t i = 0; i < kSegmentsPerChain; ++i) {
     batch->add_segments.push_back(RowOf(first + i));
     const auto begin = path.begin() + static_cast<std::ptrdiff_t>(i) * kMaxSegmentTokens;
@@ -123,8 +129,7 @@ Result<BenchReport> RunReopen(const std::vector<std::string>& arguments) {
   const std::string root = workspace->path() + "/root";
   const std::uint64_t chains = options.segments / kSegmentsPerChain;
   SKIPPY_RETURN_IF_ERROR(MakeStore(root, chains));
-  const auto path =
-      SyntheticPath(chains / 2, static_cast<TokenCount>(kSegmentsPerChain) * kMaxSegmentTokens);
+  const std::vector<Token> path = PathOf(chains / 2);
   const std::uint64_t resident_before = ResidentBytes();
   const auto start = Clock::now();
   SKIPPY_ASSIGN_OR_RETURN(
@@ -136,6 +141,9 @@ Result<BenchReport> RunReopen(const std::vector<std::string>& arguments) {
   const std::uint64_t resident_after = ResidentBytes();
   if (match.tokens != static_cast<TokenCount>(path.size())) {
     return MakeError(ErrorCode::kInternal, "the reopened store does not know a stored prefix");
+  }
+  if (store->cache().GetStatus().unique_segments != chains * kSegmentsPerChain) {
+    return MakeError(ErrorCode::kInternal, "the reopened store dropped good segments");
   }
   const auto segments = static_cast<double>(chains * kSegmentsPerChain);
   const double bytes_per_segment =

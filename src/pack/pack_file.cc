@@ -74,6 +74,22 @@ Status Build(const PackPlace& place, const PackHeader& header, File& file) {
   return place.env->SyncDirectory(place.directory);
 }
 
+Status WriteCopied(File& file, std::uint64_t offset, std::span<const std::byte> bytes) {
+  if (bytes.empty()) {
+    return {};
+  }
+  Bounce bounce(bytes.size());
+  for (std::size_t done = 0; done < bytes.size(); done += kBounceBytes) {
+    const auto part = bytes.subspan(done, std::min(kBounceBytes, bytes.size() - done));
+    const std::size_t padded_bytes = RoundUpToBlock(part.size());
+    const std::span<std::byte> copy = bounce.first(padded_bytes);
+    std::memcpy(copy.data(), part.data(), part.size());
+    std::memset(copy.data() + part.size(), 0, padded_bytes - part.size());
+    SKIPPY_RETURN_IF_ERROR(file.WriteAt(offset + done, copy));
+  }
+  return {};
+}
+
 // What a failed Build left: one of the two names, or none.
 void RemoveRemains(const PackPlace& place, PackId pack) {
   for (const std::string& name : {UnfinishedPackFileName(pack), PackFileName(pack)}) {
@@ -100,15 +116,14 @@ Result<std::shared_ptr<PackFile>> PackFile::Create(const PackPlace& place,
     RemoveRemains(place, header.pack);
     return built.error().WithContext("new pack");
   }
-  return std::shared_ptr<PackFile>(new PackFile(header, std::move(file), place.direct_io));
+  place.open_packs->Adopt(header.pack, std::move(file));
+  return std::shared_ptr<PackFile>(new PackFile(header, place));
 }
 
 Result<std::shared_ptr<PackFile>> PackFile::Open(const PackPlace& place, PackId pack) {
   const std::string path = PathOf(place, PackFileName(pack));
-  OpenOptions options;
-  options.writable = true;
-  options.direct = place.direct_io;
-  SKIPPY_ASSIGN_OR_RETURN(std::unique_ptr<File> file, place.env->OpenFile(path, options));
+  SKIPPY_ASSIGN_OR_RETURN(const std::shared_ptr<File> file,
+                          place.open_packs->Acquire(pack, path, place.direct_io));
   SKIPPY_ASSIGN_OR_RETURN(const std::uint64_t file_bytes, file->FileBytes());
   Block block;
   SKIPPY_ASSIGN_OR_RETURN(const std::size_t read_bytes, file->ReadAt(0, block.bytes));
@@ -122,43 +137,37 @@ Result<std::shared_ptr<PackFile>> PackFile::Open(const PackPlace& place, PackId 
   if (header->pack != pack || file_bytes > header->pack_bytes) {
     return MakeError(ErrorCode::kCorrupt, path + ": the header belongs to another file");
   }
-  return std::shared_ptr<PackFile>(new PackFile(*header, std::move(file), place.direct_io));
+  return std::shared_ptr<PackFile>(new PackFile(*header, place));
+}
+
+PackFile::PackFile(const PackHeader& header, const PackPlace& place)
+    : header_(header), place_(place), path_(PathOf(place, PackFileName(header.pack))) {}
+
+Result<std::shared_ptr<File>> PackFile::Acquire() const {
+  return place_.open_packs->Acquire(header_.pack, path_, place_.direct_io);
 }
 
 bool PackFile::MustCopy(const std::byte* data) const {
-  return direct_io_ && reinterpret_cast<std::uintptr_t>(data) % kBlockBytes != 0;
-}
-
-Status PackFile::WriteCopied(std::uint64_t offset, std::span<const std::byte> bytes) {
-  if (bytes.empty()) {
-    return {};
-  }
-  Bounce bounce(bytes.size());
-  for (std::size_t done = 0; done < bytes.size(); done += kBounceBytes) {
-    const auto part = bytes.subspan(done, std::min(kBounceBytes, bytes.size() - done));
-    const std::size_t padded_bytes = RoundUpToBlock(part.size());
-    const std::span<std::byte> copy = bounce.first(padded_bytes);
-    std::memcpy(copy.data(), part.data(), part.size());
-    std::memset(copy.data() + part.size(), 0, padded_bytes - part.size());
-    SKIPPY_RETURN_IF_ERROR(file_->WriteAt(offset + done, copy));
-  }
-  return {};
+  return place_.direct_io && reinterpret_cast<std::uintptr_t>(data) % kBlockBytes != 0;
 }
 
 Status PackFile::Write(std::uint32_t first_block, std::span<const std::byte> bytes) {
   const std::uint64_t offset = std::uint64_t{first_block} * kBlockBytes;
+  SKIPPY_ASSIGN_OR_RETURN(
+      const std::shared_ptr<File> file,
+      place_.open_packs->AcquireForWrite(header_.pack, path_, place_.direct_io));
   if (MustCopy(bytes.data())) {
-    return WriteCopied(offset, bytes);
+    return WriteCopied(*file, offset, bytes);
   }
   const std::size_t whole_bytes = bytes.size() / kBlockBytes * kBlockBytes;
   if (whole_bytes > 0) {
-    SKIPPY_RETURN_IF_ERROR(file_->WriteAt(offset, bytes.first(whole_bytes)));
+    SKIPPY_RETURN_IF_ERROR(file->WriteAt(offset, bytes.first(whole_bytes)));
   }
-  return WriteCopied(offset + whole_bytes, bytes.subspan(whole_bytes));
+  return WriteCopied(*file, offset + whole_bytes, bytes.subspan(whole_bytes));
 }
 
-Status PackFile::ReadWhole(std::uint64_t offset, std::span<std::byte> out) const {
-  SKIPPY_ASSIGN_OR_RETURN(const std::size_t read_bytes, file_->ReadAt(offset, out));
+Status PackFile::ReadWhole(File& file, std::uint64_t offset, std::span<std::byte> out) const {
+  SKIPPY_ASSIGN_OR_RETURN(const std::size_t read_bytes, file.ReadAt(offset, out));
   if (read_bytes != out.size()) {
     return MakeError(ErrorCode::kCorrupt, PackFileName(header_.pack) + " ends before byte " +
                                               std::to_string(offset + out.size()));
@@ -166,7 +175,7 @@ Status PackFile::ReadWhole(std::uint64_t offset, std::span<std::byte> out) const
   return {};
 }
 
-Status PackFile::ReadCopied(std::uint64_t offset, std::span<std::byte> out) const {
+Status PackFile::ReadCopied(File& file, std::uint64_t offset, std::span<std::byte> out) const {
   if (out.empty()) {
     return {};
   }
@@ -174,7 +183,7 @@ Status PackFile::ReadCopied(std::uint64_t offset, std::span<std::byte> out) cons
   for (std::size_t done = 0; done < out.size(); done += kBounceBytes) {
     const auto part = out.subspan(done, std::min(kBounceBytes, out.size() - done));
     const std::span<std::byte> copy = bounce.first(RoundUpToBlock(part.size()));
-    SKIPPY_RETURN_IF_ERROR(ReadWhole(offset + done, copy));
+    SKIPPY_RETURN_IF_ERROR(ReadWhole(file, offset + done, copy));
     std::memcpy(part.data(), copy.data(), part.size());
   }
   return {};
@@ -182,31 +191,36 @@ Status PackFile::ReadCopied(std::uint64_t offset, std::span<std::byte> out) cons
 
 Status PackFile::Read(std::uint32_t first_block, std::span<std::byte> out) const {
   const std::uint64_t offset = std::uint64_t{first_block} * kBlockBytes;
+  SKIPPY_ASSIGN_OR_RETURN(const std::shared_ptr<File> file, Acquire());
   if (MustCopy(out.data())) {
-    return ReadCopied(offset, out);
+    return ReadCopied(*file, offset, out);
   }
   const std::size_t whole_bytes = out.size() / kBlockBytes * kBlockBytes;
   if (whole_bytes > 0) {
-    SKIPPY_RETURN_IF_ERROR(ReadWhole(offset, out.first(whole_bytes)));
+    SKIPPY_RETURN_IF_ERROR(ReadWhole(*file, offset, out.first(whole_bytes)));
   }
-  return ReadCopied(offset + whole_bytes, out.subspan(whole_bytes));
+  return ReadCopied(*file, offset + whole_bytes, out.subspan(whole_bytes));
 }
 
-Status PackFile::Sync() { return file_->Sync(); }
+Status PackFile::Sync() { return place_.open_packs->Sync(header_.pack); }
 
 Status PackFile::Punch(std::uint32_t first_block, std::uint32_t block_count) {
-  return file_->PunchHole(first_block * kBlockBytes, block_count * kBlockBytes);
+  SKIPPY_ASSIGN_OR_RETURN(const std::shared_ptr<File> file, Acquire());
+  return file->PunchHole(first_block * kBlockBytes, block_count * kBlockBytes);
 }
 
 Status PackFile::Back(std::uint32_t first_block, std::uint32_t block_count) {
-  const Status backed = file_->Allocate(first_block * kBlockBytes, block_count * kBlockBytes);
+  SKIPPY_ASSIGN_OR_RETURN(const std::shared_ptr<File> file, Acquire());
+  const Status backed = file->Allocate(first_block * kBlockBytes, block_count * kBlockBytes);
   if (!backed && backed.error().code == ErrorCode::kUnsupported) return {};
   return backed;
 }
 
 Result<std::uint64_t> PackFile::UnbackedBytes() const {
-  SKIPPY_ASSIGN_OR_RETURN(const std::uint64_t backed_bytes, file_->AllocatedBytes());
-  return header_.pack_bytes - std::min(header_.pack_bytes, backed_bytes);
+  const Result<FileInfo> info = place_.env->Stat(path_);
+  if (!info && info.error().code == ErrorCode::kNotFound) return 0;  // deleted meanwhile
+  if (!info) return info.error();
+  return header_.pack_bytes - std::min(header_.pack_bytes, info->allocated_bytes);
 }
 
 Extent PackFile::Payload() const {

@@ -5,6 +5,7 @@
 #include <span>
 #include <string>
 
+#include "pack/open_packs.h"
 #include "pack/pack_format.h"
 #include "skippy/env.h"
 #include "skippy/result.h"
@@ -16,11 +17,16 @@ struct PackPlace {
   Env* env = nullptr;  // outlives every PackFile
   std::string directory;
   bool direct_io = true;
+  std::shared_ptr<OpenPacks> open_packs;
 };
 
-// Thread-safe; knows nothing of which blocks are in use. The file stays open for its life.
+// Thread-safe; knows nothing of which blocks are in use. The file is opened when it is needed.
 class PackFile {
  public:
+  ~PackFile() { place_.open_packs->Forget(header_.pack); }
+  PackFile(const PackFile&) = delete;
+  PackFile& operator=(const PackFile&) = delete;
+
   // Makes the pack, complete and durable (file, name, header) when it returns. Leaves no file
   // behind on failure. kNoSpace when the file system cannot promise the bytes.
   static Result<std::shared_ptr<PackFile>> Create(const PackPlace& place, const PackHeader& header);
@@ -50,17 +56,17 @@ class PackFile {
   Extent Payload() const;
 
  private:
-  PackFile(const PackHeader& header, std::unique_ptr<File> file, bool direct_io)
-      : header_(header), file_(std::move(file)), direct_io_(direct_io) {}
+  PackFile(const PackHeader& header, const PackPlace& place);
+
+  Result<std::shared_ptr<File>> Acquire() const;
 
   bool MustCopy(const std::byte* data) const;
-  Status WriteCopied(std::uint64_t offset, std::span<const std::byte> bytes);
-  Status ReadCopied(std::uint64_t offset, std::span<std::byte> out) const;
-  Status ReadWhole(std::uint64_t offset, std::span<std::byte> out) const;
+  Status ReadCopied(File& file, std::uint64_t offset, std::span<std::byte> out) const;
+  Status ReadWhole(File& file, std::uint64_t offset, std::span<std::byte> out) const;
 
   const PackHeader header_;
-  const std::unique_ptr<File> file_;
-  const bool direct_io_;
+  const PackPlace place_;
+  const std::string path_;
 };
 
 }  // namespace skippy

@@ -32,8 +32,9 @@ Result<std::unique_ptr<PackStore>> PackStore::Open(Env* env, const PackStoreOpti
                      "pack_bytes must be a multiple of 4096 and at least 64 KiB, not " +
                          std::to_string(options.pack_bytes));
   }
-  auto store = std::make_unique<PackStoreImpl>(PackPlace{env, options.directory, options.direct_io},
-                                               options);
+  PackPlace place{env, options.directory, options.direct_io,
+                  std::make_shared<OpenPacks>(env, options.open_packs_max)};
+  auto store = std::make_unique<PackStoreImpl>(std::move(place), options);
   SKIPPY_RETURN_IF_ERROR(store->Load());
   return std::unique_ptr<PackStore>(std::move(store));
 }
@@ -264,7 +265,8 @@ Status PackStoreImpl::FillHoles(std::uint64_t block_count) {
   MutexLock lock(mu_);
   creating_ = false;
   io_done_.NotifyAll();
-  (backed ? free_ : holes_).Add(extent);
+  ExtentMap& usable = sealed_.contains(extent.pack) ? quarantined_ : free_;
+  (backed ? usable : holes_).Add(extent);
   return backed;
 }
 
@@ -302,8 +304,9 @@ std::uint64_t PackStoreImpl::AvailableBytes() const {
 void PackStoreImpl::Free(const ExtentList& extents) {
   MutexLock lock(mu_);
   for (const Extent& extent : extents) {
+    ExtentMap& target = sealed_.contains(extent.pack) ? quarantined_ : free_;
     for (const Extent& part : quarantined_.PartsMissing(extent)) {
-      free_.Add(part);
+      target.Add(part);
     }
   }
 }
@@ -460,8 +463,8 @@ Status PackStoreImpl::Read(const ExtentList& extents, std::span<std::byte> out) 
   return {};
 }
 
-// A thread that arrives during another's sync waits for it: its own writes may be among those that
-// are being synced. A pack whose sync failed stays dirty, so that every later Sync fails as well.
+// A pack whose sync failed takes no more bytes: what its file holds is unknown from now on, and the
+// operating system reports such a failure once only.
 Status PackStoreImpl::Sync() {
   std::vector<PackPtr> packs;
   {
@@ -487,10 +490,17 @@ Status PackStoreImpl::Sync() {
     }
   }
   MutexLock lock(mu_);
-  dirty_.insert(failed.begin(), failed.end());
+  for (const PackId id : failed) Seal(id);
   syncing_ = false;
   io_done_.NotifyAll();
   return outcome;
+}
+
+void PackStoreImpl::Seal(PackId id) {
+  LogWarning("pack {}: a sync failed; nothing more is written to it until the next start",
+             PackFileName(id));
+  sealed_.insert(id);
+  for (const Extent& extent : free_.TakeAllOf(id)) quarantined_.Add(extent);
 }
 
 }  // namespace skippy

@@ -38,6 +38,9 @@ struct PackStoreOptions {
   std::uint64_t capacity_bytes = 0;      // sum of all pack files never passes this
   std::uint64_t minimum_free_bytes = 0;  // free space of the file system never taken below this
   bool direct_io = true;
+  // Files open at a time, beside those with writes that wait for a Sync. Far below the 1,024
+  // descriptors that a process usually may have; a pack is opened in microseconds.
+  std::size_t open_packs_max = 256;
 };
 
 struct PackUsage {
@@ -77,7 +80,10 @@ class PackStore {
   // Bytes beyond the payload in its last block are written as zeros. Not durable before Sync.
   // bytes.data() should be 4096-aligned (else an aligned copy is made).
   virtual Status Write(const ExtentList& extents, std::span<const std::byte> bytes) = 0;
-  // fdatasync of every pack written since the last successful Sync.
+  // fdatasync of every pack written since the last Sync. After a failure none of what was written
+  // since the Sync before may be referred to: free it. The packs concerned take no new bytes until
+  // the next start, their free blocks count as quarantined; later Syncs are not affected. Writes
+  // and the Sync that covers them are one thread's.
   virtual Status Sync() = 0;
   // Reads out.size() bytes of the object from its start. `out` 4096-aligned for direct I/O (else
   // through an aligned copy). kCorrupt on a short file, kIo on a failed read.

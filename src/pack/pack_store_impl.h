@@ -77,6 +77,9 @@ class PackStoreImpl final : public PackStore {
   // Whether the file system has `wanted_bytes` more, besides what packs were promised.
   Status CheckFreeSpace(std::uint64_t wanted_bytes) EXCLUDES(mu_);
 
+  // Takes what is free in the pack out of use for the life of the process.
+  void Seal(PackId id) REQUIRES(mu_);
+
   // A pack without a block in use, taken out of the maps. Its holes are not charged.
   struct EmptyPack {
     PackPtr pack;
@@ -100,6 +103,7 @@ class PackStoreImpl final : public PackStore {
   ExtentMap quarantined_ GUARDED_BY(mu_);
   std::set<PackId> dirty_ GUARDED_BY(mu_);  // written since the last successful Sync
   std::vector<std::string> foreign_files_ GUARDED_BY(mu_);
+  std::set<PackId> sealed_ GUARDED_BY(mu_);  // a sync of them failed
   // Packs whose free blocks may have lost their space before this start.
   std::set<PackId> sparse_ GUARDED_BY(mu_);
   std::uint64_t foreign_bytes_ GUARDED_BY(mu_) = 0;

@@ -3,6 +3,7 @@
 #include "pack/pack_store.h"
 
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -320,6 +321,45 @@ TEST_F(PackStoreTest, ThreadsWriteReadAndFreeSideBySide) {
   }
   EXPECT_EQ(store_->Usage().live_bytes, 0u);
   EXPECT_LE(store_->Usage().physical_bytes, options_.capacity_bytes);
+}
+
+// Lets the process open `more` descriptors beside those it has.
+class DescriptorLimit {
+ public:
+  explicit DescriptorLimit(rlim_t more) {
+    ::getrlimit(RLIMIT_NOFILE, &before_);
+    rlim_t highest = 0;
+    for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd")) {
+      highest = std::max<rlim_t>(highest, std::stoul(entry.path().filename().string()));
+    }
+    const rlimit limit{.rlim_cur = highest + 1 + more, .rlim_max = before_.rlim_max};
+    ::setrlimit(RLIMIT_NOFILE, &limit);
+  }
+  ~DescriptorLimit() { ::setrlimit(RLIMIT_NOFILE, &before_); }
+  DescriptorLimit(const DescriptorLimit&) = delete;
+  DescriptorLimit& operator=(const DescriptorLimit&) = delete;
+
+ private:
+  rlimit before_{};
+};
+
+TEST_F(PackStoreTest, HasMorePacksThanTheProcessMayOpen) {
+  constexpr unsigned kPacks = 40;
+  options_.capacity_bytes = kPacks * kPackBytes;
+  options_.open_packs_max = 4;
+  const DescriptorLimit limit(12);
+  OpenFresh();
+  std::vector<ExtentList> objects;
+  for (unsigned i = 0; i < kPacks; ++i) {
+    objects.push_back(Store(i, kPayloadBytes));
+    ASSERT_TRUE(store_->Sync());
+  }
+  Open();
+  for (const ExtentList& extents : objects) EXPECT_TRUE(store_->MarkUsed(extents));
+  store_->FinishRecovery();
+  EXPECT_TRUE(store_->foreign_files().empty());
+  EXPECT_EQ(store_->Usage().pack_count, kPacks);
+  for (unsigned i = 0; i < kPacks; ++i) ExpectObject(objects[i], i, kPayloadBytes);
 }
 
 }  // namespace
