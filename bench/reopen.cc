@@ -142,7 +142,7 @@ Result<BenchReport> RunReopen(const std::vector<std::string>& arguments) {
   if (match.tokens != static_cast<TokenCount>(path.size())) {
     return MakeError(ErrorCode::kInternal, "the reopened store does not know a stored prefix");
   }
-  if (store->cache().GetStatus().unique_segments != chains * kSegmentsPerChain) {
+  if (store->cache().GetStatus().disk.unique_segments != chains * kSegmentsPerChain) {
     return MakeError(ErrorCode::kInternal, "the reopened store dropped good segments");
   }
   const auto segments = static_cast<double>(chains * kSegmentsPerChain);

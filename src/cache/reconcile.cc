@@ -37,22 +37,33 @@ bool PlaceOnDisk(SharedState& shared, const SegmentRow& row) REQUIRES(shared.mu)
   return true;
 }
 
+bool AddToIndex(PrefixIndex& index, const SegmentRow& row) {
+  if (row.kind == SegmentKind::kCheckpoint) {
+    return index.Insert({.id = row.id,
+                         .domain = row.domain,
+                         .parent = row.parent,
+                         .kind = row.kind,
+                         .first_token = row.first_token});
+  }
+  return index.InsertCold({.id = row.id,
+                           .domain = row.domain,
+                           .parent = row.parent,
+                           .first_token = row.first_token,
+                           .token_count = row.token_count,
+                           .tokens_digest = row.tokens_digest,
+                           .head_hash = row.head_hash});
+}
+
 bool AddSegment(SharedState& shared, LoadedSegment& segment) REQUIRES(shared.mu) {
   CacheTables& tables = shared.tables;
   if (!FitsTree(tables, segment)) return false;
   const SegmentRow& row = segment.row;
-  if (!tables.index.Insert({.id = row.id,
-                            .domain = row.domain,
-                            .parent = row.parent,
-                            .kind = row.kind,
-                            .first_token = row.first_token,
-                            .tokens = std::move(segment.tokens)})) {
-    return false;
-  }
+  if (!AddToIndex(tables.index, row)) return false;
   if (!PlaceOnDisk(shared, row)) {
     tables.index.Erase(row.id);
     return false;
   }
+  tables.index.Warm(row.id, segment.tokens);
   tables.ledger.AddSegment(row.id, {.domain = row.domain,
                                     .parent = row.parent,
                                     .kind = row.kind,

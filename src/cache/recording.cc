@@ -95,7 +95,7 @@ std::optional<Recording::Run> RecordingImpl::NextRun(std::span<const Token> path
   if (ended_ || !RunUpTo(head_tokens, flush)) return std::nullopt;
   MutexLock lock(shared_->mu);
   if (shared_->tables.closing) return std::nullopt;
-  const PathMatch match = shared_->tables.index.FindRows(domain_, head);
+  const PathMatch match = shared_->tables.index.FindRows(domain_, head, rule_);
   if (match.tokens < covered_) {  // what was appended could not be written
     ended_ = true;
     return std::nullopt;
@@ -143,6 +143,7 @@ RefusalReason RecordingImpl::Insert(NewSegment segment, Place place) {
   CacheTables& tables = shared_->tables;
   segment.id = static_cast<SegmentId>(tables.next_segment++);
   segment.domain = domain_;
+  segment.whole_only = rule_ == ResumeRule::kSegmentEnd;
   const SegmentId id = segment.id;
   LedgerSegment entry{.domain = domain_,
                       .parent = segment.parent,
@@ -174,7 +175,7 @@ RefusalReason RecordingImpl::Append(std::span<const Token> path, const Run& run,
   place.end_hash = HashUpTo(head);
   place.end_token = end;
   MutexLock lock(shared_->mu);
-  const PathMatch match = shared_->tables.index.FindRows(domain_, head);
+  const PathMatch match = shared_->tables.index.FindRows(domain_, head, rule_);
   if (match.tokens < run.first_token) return RefuseLost();
   if (match.tokens > run.first_token) {  // somebody else was first
     MoveTo(match);
@@ -209,7 +210,7 @@ RefusalReason RecordingImpl::AppendCheckpoint(std::span<const Token> path, Token
   place.end_token = position;
   MutexLock lock(shared_->mu);
   if (shared_->tables.index.FindCheckpoint(domain_, head)) return RefusalReason::kNone;
-  const PathMatch match = shared_->tables.index.FindRows(domain_, head);
+  const PathMatch match = shared_->tables.index.FindRows(domain_, head, rule_);
   if (match.tokens != position) return RefuseLost();
   MoveTo(match);
   const SegmentId rows = held_;

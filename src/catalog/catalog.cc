@@ -39,7 +39,7 @@ Result<Statements> Statements::Prepare(sqlite3* db) {
       {&out.read_tokens, "SELECT tokens FROM segment_tokens WHERE segment = ?"},
       {&out.read_manifest, "SELECT * FROM manifests WHERE id = ?"},
       {&out.add_domain, "INSERT INTO domains VALUES(?, ?, ?, ?, ?, ?)"},
-      {&out.add_segment, "INSERT INTO segments VALUES(?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"},
+      {&out.add_segment, "INSERT INTO segments VALUES(?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"},
       {&out.add_tokens, "INSERT INTO segment_tokens VALUES(?, ?)"},
       {&out.add_manifest, "INSERT OR REPLACE INTO manifests VALUES(?, ?, ?, ?, ?, ?, ?)"},
       {&out.put_high_water, "INSERT OR REPLACE INTO high_water VALUES(?, ?, ?, ?, ?, ?)"},
@@ -393,7 +393,9 @@ Status SqliteCatalog::AddSegment(const SegmentRow& row, std::span<const Token> t
                      "is older than its parent or has other tokens than it says");
   }
   SKIPPY_ASSIGN_OR_RETURN(const DomainRoot root, RootOfDomain(row.domain));
-  SKIPPY_RETURN_IF_ERROR(WriteSegment(statements_.add_segment, {row, DigestTokens(tokens)}, root));
+  StoredSegment stored{row, DigestTokens(tokens)};
+  stored.row.head_hash = HashHead(tokens);
+  SKIPPY_RETURN_IF_ERROR(WriteSegment(statements_.add_segment, stored, root));
   if (row.kind == SegmentKind::kCheckpoint) {
     return {};
   }

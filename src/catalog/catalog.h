@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "base/token_digest.h"
 #include "pack/pack_store.h"
 #include "skippy/cache.h"
 #include "skippy/env.h"
@@ -38,6 +39,9 @@ struct SegmentRow {
   SegmentDigest digest;        // of the payload bytes
   std::uint64_t byte_count = 0;
   ExtentList extents;
+  // Of its own tokens. Commit derives them, whatever stands here.
+  TokensDigest tokens_digest;
+  std::uint64_t head_hash = 0;
 };
 
 struct ManifestRow {

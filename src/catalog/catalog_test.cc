@@ -430,6 +430,7 @@ const std::vector<Flip> kSegmentFlips = {
     {"segments", "extents", "x'01'"},
     {"segments", "extents", "x''"},
     {"segments", "tokens_digest", "zeroblob(32)"},
+    {"segments", "head_hash", "7"},
     {"segments", "row_digest", "zeroblob(32)"},
 };
 

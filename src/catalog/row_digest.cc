@@ -39,12 +39,6 @@ DomainRoot RootOf(const DomainSpec& spec) {
   return hasher.Finish<DomainRoot>();
 }
 
-TokensDigest DigestTokens(std::span<const Token> tokens) {
-  Hasher hasher("skippy catalog tokens v1");
-  hasher.Update(EncodeTokens(tokens));
-  return hasher.Finish<TokensDigest>();
-}
-
 RowDigest DigestRow(const DomainRow& row) {
   Hasher hasher("skippy catalog domain v1");
   hasher.UpdateInt(static_cast<std::uint32_t>(row.id));
@@ -68,6 +62,7 @@ RowDigest DigestRow(const SegmentRow& row, const TokensDigest& tokens, const Dom
   hasher.UpdateInt<std::uint64_t>(row.extents.size());
   hasher.Update(EncodeExtents(row.extents));
   HashBytesOf(tokens, hasher);
+  hasher.UpdateInt(row.head_hash);
   return hasher.Finish<RowDigest>();
 }
 

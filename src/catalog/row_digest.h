@@ -7,6 +7,7 @@
 #include <span>
 #include <vector>
 
+#include "base/token_digest.h"
 #include "catalog/catalog.h"
 #include "skippy/ids.h"
 
@@ -15,11 +16,8 @@ namespace skippy {
 // Model identity, state identity and namespace: what a DomainId stands for. Rows are bound to it
 // and not only to the number.
 using DomainRoot = OpaqueBytes<struct DomainRootTag, 32>;
-// Of a segment's own tokens; part of the segment's row, so that tokens may lie elsewhere.
-using TokensDigest = OpaqueBytes<struct TokensDigestTag, 32>;
 
 DomainRoot RootOf(const DomainSpec& spec);
-TokensDigest DigestTokens(std::span<const Token> tokens);
 
 RowDigest DigestRow(const DomainRow& row);
 RowDigest DigestRow(const SegmentRow& row, const TokensDigest& tokens, const DomainRoot& root);

@@ -108,7 +108,8 @@ std::optional<StoredSegment> ReadSegment(const Statement& statement, const Domai
   row.digest = columns.Opaque<SegmentDigest>();
   row.byte_count = columns.Int64();
   row.extents = columns.Extents();
-  out.tokens = columns.Opaque<TokensDigest>();
+  row.tokens_digest = out.tokens = columns.Opaque<TokensDigest>();
+  row.head_hash = columns.Int64();
   const auto digest = columns.Opaque<RowDigest>();
   const auto root = roots.find(row.domain);
   if (!columns.ok() || root == roots.end() || digest != DigestRow(row, out.tokens, root->second)) {
@@ -175,7 +176,8 @@ Status WriteSegment(Statement& statement, const StoredSegment& segment, const Do
       .BindInt(9, IntOf(row.byte_count))
       .BindBlob(10, extents)
       .BindBlob(11, BytesOf(segment.tokens))
-      .BindBlob(12, BytesOf(digest))
+      .BindInt(12, IntOf(row.head_hash))
+      .BindBlob(13, BytesOf(digest))
       .Run();
 }
 

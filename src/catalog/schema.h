@@ -45,6 +45,7 @@ inline constexpr std::array<CatalogTable, 5> kCatalogTables = {{
   byte_count INTEGER NOT NULL,
   extents BLOB NOT NULL,
   tokens_digest BLOB NOT NULL,
+  head_hash INTEGER NOT NULL,
   row_digest BLOB NOT NULL
 ) STRICT)"},
     {"segment_tokens", R"(CREATE TABLE segment_tokens(

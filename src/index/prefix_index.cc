@@ -5,6 +5,7 @@
 #include <deque>
 #include <string>
 #include <string_view>
+#include <unordered_map>
 #include <utility>
 
 #include "base/check.h"
@@ -21,11 +22,14 @@ constexpr Slot kNoSlot = SlotTable::kNoSlot;
 // is found without a walk over its (possibly thousands of) branches.
 struct Node {
   SegmentId id = SegmentId::kNone;  // kNone: the slot is free
-  std::unique_ptr<Token[]> tokens;
+  std::unique_ptr<Token[]> tokens;  // null for a checkpoint and when cold
+  std::uint64_t head_hash = 0;      // 0 for a checkpoint
+  PathHash tokens_digest;           // when cold: the leading bytes
   TokenCount first_token = 0;
   TokenCount token_count = 0;
   DomainId domain = DomainId::kNone;
   SegmentKind kind = SegmentKind::kRows;
+  std::uint32_t child_heads = 0;  // see HeadBit
   Slot parent = kNoSlot;
   Slot first_rows_child = kNoSlot;
   Slot first_checkpoint = kNoSlot;
@@ -33,8 +37,9 @@ struct Node {
   Slot previous_sibling = kNoSlot;
 
   TokenCount end() const { return first_token + token_count; }
+  bool is_cold() const { return token_count > 0 && tokens == nullptr; }
   std::span<const Token> rows() const {
-    return {tokens.get(), static_cast<std::size_t>(token_count)};
+    return {tokens.get(), is_cold() ? 0 : static_cast<std::size_t>(token_count)};
   }
   Slot& list_of(SegmentKind child_kind) {
     return child_kind == SegmentKind::kRows ? first_rows_child : first_checkpoint;
@@ -44,13 +49,17 @@ struct Node {
 // Bytes that the allocator is assumed to add to every block.
 constexpr std::uint64_t kAllocationOverheadBytes = 16;
 
-// What distinguishes a child from all others: where it hangs and how it begins.
+// Stands for a head of this many tokens in a set of lengths.
+std::uint32_t HeadBit(TokenCount head_tokens) { return 1U << (head_tokens - 1); }
+static_assert(kHeadTokens <= 32);
+
+// Where a child hangs and how it begins. Several may have the same key.
 struct ChildKey {
   DomainId domain = DomainId::kNone;
   Slot parent = kNoSlot;
   TokenCount position = 0;
   SegmentKind kind = SegmentKind::kRows;
-  Token token = 0;  // 0 for a checkpoint
+  std::uint64_t head_hash = 0;
   friend bool operator==(const ChildKey&, const ChildKey&) = default;
 };
 
@@ -67,15 +76,19 @@ std::uint32_t HashOf(SegmentId id) { return MixBits(static_cast<std::uint64_t>(i
 std::uint32_t HashOf(const ChildKey& key) {
   const std::uint64_t point =
       (static_cast<std::uint64_t>(key.parent) << 32) | static_cast<std::uint32_t>(key.position);
-  const std::uint64_t begin =
-      (static_cast<std::uint64_t>(static_cast<std::uint32_t>(key.token)) << 32) |
-      (static_cast<std::uint64_t>(key.domain) << 1) | static_cast<std::uint64_t>(key.kind);
+  const std::uint64_t begin = key.head_hash ^ (static_cast<std::uint64_t>(key.domain) << 1) ^
+                              static_cast<std::uint64_t>(key.kind);
   return MixBits(point ^ (static_cast<std::uint64_t>(MixBits(begin)) * 0x9E3779B97F4A7C15ULL));
 }
 
 ChildKey KeyOf(const Node& node) {
-  const bool rows = node.kind == SegmentKind::kRows;
-  return {node.domain, node.parent, node.first_token, node.kind, rows ? node.tokens[0] : Token{0}};
+  return {node.domain, node.parent, node.first_token, node.kind, node.head_hash};
+}
+
+PathHash ShortDigest(const TokensDigest& digest) {
+  PathHash out;
+  std::copy_n(digest.bytes.begin(), out.bytes.size(), out.bytes.begin());
+  return out;
 }
 
 TokenCount CommonTokens(std::span<const Token> a, std::span<const Token> b) {
@@ -123,16 +136,32 @@ struct PrefixIndex::Impl {
     TokenCount rows_used = 0;
   };
 
+  explicit Impl(TokenCount head) : head_tokens(head) {}
+
   Slot SlotOf(SegmentId id) const {
     return by_id.Find(HashOf(id), [&](Slot slot) { return nodes[slot].id == id; });
   }
-  Slot ChildOf(const ChildKey& key) const {
-    return by_begin.Find(HashOf(key), [&](Slot slot) { return KeyOf(nodes[slot]) == key; });
+  // The first child with this key that `accepts`.
+  template <class Accepts>
+  Slot ChildOf(const ChildKey& key, const Accepts& accepts) const {
+    return by_begin.Find(
+        HashOf(key), [&](Slot slot) { return KeyOf(nodes[slot]) == key && accepts(nodes[slot]); });
   }
+  std::uint64_t HeadHashOf(std::span<const Token> tokens) const;
 
-  std::vector<Visit> Walk(DomainId domain, std::span<const Token> tokens) const;
+  struct Walked {
+    std::vector<Visit> path;
+    Slot cold = kNoSlot;
+  };
+  Walked Walk(DomainId domain, std::span<const Token> tokens, ResumeRule rule) const;
+  Visit LongestChild(const ChildKey& point, std::span<const Token> rest, ResumeRule rule,
+                     Slot* cold) const;
+  TokenCount RowsUsed(Slot slot, std::span<const Token> rest, ResumeRule rule, Slot* cold) const;
+  PathMatch MatchOf(const Walked& walked) const;
   Visit DeepestCheckpoint(std::vector<Visit>& path) const;
+  bool MayHang(const NewSegment& segment, Slot parent) const;
   bool MayInsert(const NewSegment& segment, Slot parent) const;
+  Slot Add(const NewSegment& segment, TokenCount token_count, Slot parent);
   void Link(Slot slot);
   void Unlink(Slot slot);
   Slot TakeSlot();
@@ -140,30 +169,95 @@ struct PrefixIndex::Impl {
   void CheckNode(Slot slot) const;
   std::size_t CheckList(Slot parent, SegmentKind kind) const;
 
+  const TokenCount head_tokens;
   std::deque<Node> nodes;
   std::vector<Slot> free_slots;
   SlotTable by_id;
   SlotTable by_begin;
+  std::unordered_map<DomainId, std::uint32_t> root_heads;
   std::uint64_t token_bytes = 0;  // of all nodes, allocation overhead included
 };
 
-// The only chain that the tokens name, root first.
-std::vector<PrefixIndex::Impl::Visit> PrefixIndex::Impl::Walk(DomainId domain,
-                                                              std::span<const Token> tokens) const {
-  std::vector<Visit> path;
+std::uint64_t PrefixIndex::Impl::HeadHashOf(std::span<const Token> tokens) const {
+  return HashHead(tokens.first(std::min(tokens.size(), static_cast<std::size_t>(head_tokens))));
+}
+
+// How many rows of the node a path may use that goes on with `rest`; the head agrees by its hash.
+TokenCount PrefixIndex::Impl::RowsUsed(Slot slot, std::span<const Token> rest, ResumeRule rule,
+                                       Slot* cold) const {
+  const Node& node = nodes[slot];
+  const auto row_count = static_cast<std::size_t>(node.token_count);
+  if (node.is_cold()) {
+    if (rest.size() >= row_count &&
+        ShortDigest(DigestTokens(rest.first(row_count))) == node.tokens_digest) {
+      return node.token_count;
+    }
+    if (node.token_count > head_tokens) *cold = slot;
+    return 0;
+  }
+  const TokenCount common = CommonTokens(node.rows(), rest);
+  if (common == node.token_count) return common;
+  return rule != ResumeRule::kSegmentEnd && common >= head_tokens ? common : 0;
+}
+
+PrefixIndex::Impl::Visit PrefixIndex::Impl::LongestChild(const ChildKey& point,
+                                                         std::span<const Token> rest,
+                                                         ResumeRule rule, Slot* cold) const {
+  std::uint32_t heads = 0;
+  if (point.parent != kNoSlot) {
+    heads = nodes[point.parent].child_heads;
+  } else if (const auto root = root_heads.find(point.domain); root != root_heads.end()) {
+    heads = root->second;
+  }
+  Visit best;
+  Slot met_cold = kNoSlot;
+  HeadHasher hasher;
+  ChildKey key = point;
+  const auto longest_head = std::min(rest.size(), static_cast<std::size_t>(head_tokens));
+  for (std::size_t head = 1; head <= longest_head; ++head) {
+    hasher.Update(rest[head - 1]);
+    if ((heads & HeadBit(static_cast<TokenCount>(head))) == 0) continue;
+    key.head_hash = hasher.Value();
+    by_begin.Find(HashOf(key), [&](Slot slot) {
+      if (KeyOf(nodes[slot]) != key) return false;
+      const TokenCount rows_used = RowsUsed(slot, rest, rule, &met_cold);
+      if (rows_used > best.rows_used) best = {slot, rows_used};
+      return false;
+    });
+  }
+  if (met_cold != kNoSlot) *cold = met_cold;
+  return best;
+}
+
+// The chain that the tokens name, root first.
+PrefixIndex::Impl::Walked PrefixIndex::Impl::Walk(DomainId domain, std::span<const Token> tokens,
+                                                  ResumeRule rule) const {
+  Walked walked;
   Slot at = kNoSlot;
   std::size_t position = 0;
   while (position < tokens.size()) {
-    at = ChildOf(
-        {domain, at, static_cast<TokenCount>(position), SegmentKind::kRows, tokens[position]});
-    if (at == kNoSlot) {
-      break;
-    }
-    const TokenCount rows_used = CommonTokens(nodes[at].rows(), tokens.subspan(position));
-    path.push_back({at, rows_used});
-    position += static_cast<std::size_t>(rows_used);
+    const Visit next = LongestChild(
+        {.domain = domain, .parent = at, .position = static_cast<TokenCount>(position)},
+        tokens.subspan(position), rule, &walked.cold);
+    if (next.slot == kNoSlot) break;
+    at = next.slot;
+    walked.path.push_back(next);
+    position += static_cast<std::size_t>(next.rows_used);
   }
-  return path;
+  return walked;
+}
+
+PathMatch PrefixIndex::Impl::MatchOf(const Walked& walked) const {
+  PathMatch match;
+  match.steps.reserve(walked.path.size());
+  for (const Visit& visit : walked.path) {
+    const Node& node = nodes[visit.slot];
+    match.steps.push_back(
+        {node.id, node.kind, node.first_token, visit.rows_used, node.token_count});
+    match.tokens = node.first_token + visit.rows_used;
+  }
+  if (walked.cold != kNoSlot) match.cold = nodes[walked.cold].id;
+  return match;
 }
 
 // The checkpoint with the highest position on `path`, which is cut to end there.
@@ -186,34 +280,50 @@ PrefixIndex::Impl::Visit PrefixIndex::Impl::DeepestCheckpoint(std::vector<Visit>
   return {};
 }
 
-bool PrefixIndex::Impl::MayInsert(const NewSegment& segment, Slot parent) const {
-  const bool rows = segment.kind == SegmentKind::kRows;
+// The parent is there, reaches the segment's position, and does not itself go on like it.
+bool PrefixIndex::Impl::MayHang(const NewSegment& segment, Slot parent) const {
   if (segment.id == SegmentId::kNone || segment.domain == DomainId::kNone ||
-      rows == segment.tokens.empty() || SlotOf(segment.id) != kNoSlot) {
+      SlotOf(segment.id) != kNoSlot) {
     return false;
   }
-  if (segment.parent == SegmentId::kNone) {
-    if (segment.first_token != 0) {
-      return false;
-    }
-  } else {
-    if (parent == kNoSlot) {
-      return false;
-    }
+  if (segment.parent == SegmentId::kNone) return segment.first_token == 0;
+  if (parent == kNoSlot) return false;
+  const Node& above = nodes[parent];
+  // A point is named by the segment that ends there or goes on through it, never by the one that
+  // begins there: hence first_token > the parent's.
+  return above.domain == segment.domain && above.kind == SegmentKind::kRows &&
+         segment.first_token > above.first_token && segment.first_token <= above.end();
+}
+
+bool PrefixIndex::Impl::MayInsert(const NewSegment& segment, Slot parent) const {
+  const bool rows = segment.kind == SegmentKind::kRows;
+  if (rows == segment.tokens.empty() || !MayHang(segment, parent)) return false;
+  const ChildKey point{segment.domain, parent, segment.first_token, segment.kind, 0};
+  if (!rows) {
+    return ChildOf(point, [](const Node&) { return true; }) == kNoSlot;
+  }
+  if (parent != kNoSlot && segment.first_token < nodes[parent].end()) {
     const Node& above = nodes[parent];
-    // A point is named by the segment that ends there or goes on through it, never by the one that
-    // begins there: hence first_token > the parent's.
-    if (above.domain != segment.domain || above.kind != SegmentKind::kRows ||
-        segment.first_token <= above.first_token || segment.first_token > above.end()) {
-      return false;
-    }
-    if (rows && segment.first_token < above.end() &&
-        above.tokens[segment.first_token - above.first_token] == segment.tokens[0]) {
+    const TokenCount row = segment.first_token - above.first_token;
+    if (above.is_cold() || row < head_tokens || above.tokens[row] == segment.tokens[0]) {
       return false;
     }
   }
-  const Token begin = rows ? segment.tokens[0] : Token{0};
-  return ChildOf({segment.domain, parent, segment.first_token, segment.kind, begin}) == kNoSlot;
+  const ResumeRule rule = segment.whole_only ? ResumeRule::kSegmentEnd : ResumeRule::kAnyToken;
+  Slot cold = kNoSlot;
+  return LongestChild(point, segment.tokens, rule, &cold).slot == kNoSlot;
+}
+
+Slot PrefixIndex::Impl::Add(const NewSegment& segment, TokenCount token_count, Slot parent) {
+  const Slot slot = TakeSlot();
+  Node& node = nodes[slot];
+  node.id = segment.id;
+  node.first_token = segment.first_token;
+  node.token_count = token_count;
+  node.domain = segment.domain;
+  node.kind = segment.kind;
+  node.parent = parent;
+  return slot;
 }
 
 Slot PrefixIndex::Impl::TakeSlot() {
@@ -231,6 +341,10 @@ void PrefixIndex::Impl::Link(Slot slot) {
   Node& node = nodes[slot];
   by_id.Insert(HashOf(node.id), slot);
   by_begin.Insert(HashOf(KeyOf(node)), slot);
+  if (node.kind == SegmentKind::kRows) {
+    const std::uint32_t bit = HeadBit(std::min(node.token_count, head_tokens));
+    (node.parent == kNoSlot ? root_heads[node.domain] : nodes[node.parent].child_heads) |= bit;
+  }
   if (node.parent == kNoSlot) {
     return;
   }
@@ -258,53 +372,37 @@ void PrefixIndex::Impl::Unlink(Slot slot) {
 
 void PrefixIndex::Impl::Remove(Slot slot) {
   Unlink(slot);
-  if (nodes[slot].token_count > 0) {
+  if (!nodes[slot].rows().empty()) {
     token_bytes -= nodes[slot].rows().size_bytes() + kAllocationOverheadBytes;
   }
   nodes[slot] = Node{};
   free_slots.push_back(slot);
 }
 
-PrefixIndex::PrefixIndex() : impl_(std::make_unique<Impl>()) {}
+PrefixIndex::PrefixIndex(TokenCount head_tokens) : impl_(std::make_unique<Impl>(head_tokens)) {
+  SKIPPY_CHECK(head_tokens > 0 && head_tokens <= kHeadTokens, "head of a segment");
+}
 PrefixIndex::~PrefixIndex() = default;
 
 PathMatch PrefixIndex::Find(DomainId domain, std::span<const Token> tokens, ResumeRule rule) const {
-  std::vector<Impl::Visit> path = impl_->Walk(domain, tokens);
-  switch (rule) {
-    case ResumeRule::kAnyToken:
-      break;
-    case ResumeRule::kSegmentEnd:
-      path.erase(std::find_if(path.begin(), path.end(),
-                              [&](const Impl::Visit& visit) {
-                                return visit.rows_used < impl_->nodes[visit.slot].token_count;
-                              }),
-                 path.end());
-      break;
-    case ResumeRule::kCheckpoint:
-      if (const Impl::Visit checkpoint = impl_->DeepestCheckpoint(path);
-          checkpoint.slot != kNoSlot) {
-        path.push_back(checkpoint);
-      }
-      break;
+  Impl::Walked walked = impl_->Walk(domain, tokens, rule);
+  if (rule == ResumeRule::kCheckpoint) {
+    if (const Impl::Visit checkpoint = impl_->DeepestCheckpoint(walked.path);
+        checkpoint.slot != kNoSlot) {
+      walked.path.push_back(checkpoint);
+    }
   }
-  PathMatch match;
-  match.steps.reserve(path.size());
-  for (const Impl::Visit& visit : path) {
-    const Node& node = impl_->nodes[visit.slot];
-    match.steps.push_back(
-        {node.id, node.kind, node.first_token, visit.rows_used, node.token_count});
-    match.tokens = node.first_token + visit.rows_used;
-  }
-  return match;
+  return impl_->MatchOf(walked);
 }
 
-PathMatch PrefixIndex::FindRows(DomainId domain, std::span<const Token> tokens) const {
-  return Find(domain, tokens, ResumeRule::kAnyToken);
+PathMatch PrefixIndex::FindRows(DomainId domain, std::span<const Token> tokens,
+                                ResumeRule rule) const {
+  return impl_->MatchOf(impl_->Walk(domain, tokens, rule));
 }
 
 std::optional<SegmentId> PrefixIndex::FindCheckpoint(DomainId domain,
                                                      std::span<const Token> tokens) const {
-  const std::vector<Impl::Visit> path = impl_->Walk(domain, tokens);
+  const auto path = impl_->Walk(domain, tokens, ResumeRule::kCheckpoint).path;
   ChildKey key{domain, kNoSlot, static_cast<TokenCount>(tokens.size()), SegmentKind::kCheckpoint,
                0};
   TokenCount reached = 0;
@@ -312,7 +410,8 @@ std::optional<SegmentId> PrefixIndex::FindCheckpoint(DomainId domain,
     key.parent = path.back().slot;
     reached = impl_->nodes[key.parent].first_token + path.back().rows_used;
   }
-  const Slot found = reached == key.position ? impl_->ChildOf(key) : kNoSlot;
+  if (reached != key.position) return std::nullopt;
+  const Slot found = impl_->ChildOf(key, [](const Node&) { return true; });
   return found == kNoSlot ? std::nullopt : std::optional(impl_->nodes[found].id);
 }
 
@@ -321,21 +420,57 @@ bool PrefixIndex::Insert(NewSegment segment) {
   if (!impl_->MayInsert(segment, parent)) {
     return false;
   }
-  const Slot slot = impl_->TakeSlot();
+  const auto token_count = static_cast<TokenCount>(segment.tokens.size());
+  const Slot slot = impl_->Add(segment, token_count, parent);
   Node& node = impl_->nodes[slot];
-  node.id = segment.id;
-  node.first_token = segment.first_token;
-  node.token_count = static_cast<TokenCount>(segment.tokens.size());
-  node.domain = segment.domain;
-  node.kind = segment.kind;
-  node.parent = parent;
-  if (!segment.tokens.empty()) {
+  if (token_count > 0) {
+    node.head_hash = impl_->HeadHashOf(segment.tokens);
     node.tokens = std::make_unique<Token[]>(segment.tokens.size());
     std::copy(segment.tokens.begin(), segment.tokens.end(), node.tokens.get());
     impl_->token_bytes += node.rows().size_bytes() + kAllocationOverheadBytes;
   }
   impl_->Link(slot);
   return true;
+}
+
+bool PrefixIndex::InsertCold(const ColdSegment& segment) {
+  SKIPPY_CHECK(impl_->head_tokens == kHeadTokens, "the catalog's heads have another length");
+  const Slot parent = impl_->SlotOf(segment.parent);
+  const NewSegment place{.id = segment.id,
+                         .domain = segment.domain,
+                         .parent = segment.parent,
+                         .first_token = segment.first_token};
+  if (segment.token_count <= 0 || !impl_->MayHang(place, parent)) return false;
+  const PathHash digest = ShortDigest(segment.tokens_digest);
+  const ChildKey key{segment.domain, parent, segment.first_token, SegmentKind::kRows,
+                     segment.head_hash};
+  const Slot twin = impl_->ChildOf(key, [&](const Node& node) {
+    if (node.token_count != segment.token_count) return false;
+    return (node.is_cold() ? node.tokens_digest : ShortDigest(DigestTokens(node.rows()))) == digest;
+  });
+  if (twin != kNoSlot) return false;
+  const Slot slot = impl_->Add(place, segment.token_count, parent);
+  impl_->nodes[slot].head_hash = segment.head_hash;
+  impl_->nodes[slot].tokens_digest = digest;
+  impl_->Link(slot);
+  return true;
+}
+
+void PrefixIndex::Warm(SegmentId id, std::span<const Token> tokens) {
+  const Slot slot = impl_->SlotOf(id);
+  if (slot == kNoSlot || !impl_->nodes[slot].is_cold()) return;
+  Node& node = impl_->nodes[slot];
+  SKIPPY_CHECK(tokens.size() == static_cast<std::size_t>(node.token_count) &&
+                   impl_->HeadHashOf(tokens) == node.head_hash,
+               "tokens of another segment");
+  node.tokens = std::make_unique<Token[]>(tokens.size());
+  std::copy(tokens.begin(), tokens.end(), node.tokens.get());
+  impl_->token_bytes += node.rows().size_bytes() + kAllocationOverheadBytes;
+}
+
+bool PrefixIndex::IsCold(SegmentId id) const {
+  const Slot slot = impl_->SlotOf(id);
+  return slot != kNoSlot && impl_->nodes[slot].is_cold();
 }
 
 bool PrefixIndex::Erase(SegmentId id) {
@@ -394,6 +529,7 @@ std::vector<Token> PrefixIndex::Path(SegmentId id) const {
   std::size_t end = path.size();
   for (; slot != kNoSlot; slot = impl_->nodes[slot].parent) {
     const Node& node = impl_->nodes[slot];
+    SKIPPY_CHECK(!node.is_cold(), "the path of a cold segment");
     const auto first = static_cast<std::size_t>(node.first_token);
     std::copy_n(node.tokens.get(), end - first, path.begin() + node.first_token);
     end = first;
@@ -431,7 +567,12 @@ void PrefixIndex::Impl::CheckNode(Slot slot) const {
   const bool rows = node.kind == SegmentKind::kRows;
   SKIPPY_CHECK(SlotOf(node.id) == slot, "an id names another node");
   SKIPPY_CHECK(rows == (node.token_count > 0), "rows have tokens, checkpoints have none");
-  SKIPPY_CHECK(ChildOf(KeyOf(node)) == slot, "two children begin alike");
+  const Slot twin = ChildOf(KeyOf(node), [&](const Node& other) {
+    return &other != &node && other.token_count == node.token_count && !node.is_cold() &&
+           !other.is_cold() && std::ranges::equal(other.rows(), node.rows());
+  });
+  SKIPPY_CHECK(twin == kNoSlot, "two children hold the same tokens");
+  SKIPPY_CHECK(node.rows().empty() || HeadHashOf(node.rows()) == node.head_hash, "wrong head");
   if (node.parent == kNoSlot) {
     SKIPPY_CHECK(node.first_token == 0, "a path begins in the middle");
     return;
@@ -441,7 +582,7 @@ void PrefixIndex::Impl::CheckNode(Slot slot) const {
   SKIPPY_CHECK(above.domain == node.domain, "a path crosses domains");
   SKIPPY_CHECK(node.first_token > above.first_token && node.first_token <= above.end(),
                "a node does not touch its parent");
-  SKIPPY_CHECK(!rows || node.first_token == above.end() ||
+  SKIPPY_CHECK(!rows || node.first_token == above.end() || above.is_cold() || node.is_cold() ||
                    above.tokens[node.first_token - above.first_token] != node.tokens[0],
                "a child begins as its parent goes on");
 }
@@ -457,7 +598,7 @@ void PrefixIndex::CheckInvariants() const {
     }
     ++live;
     linked += node.parent == kNoSlot ? 1 : 0;
-    bytes += node.token_count > 0 ? node.rows().size_bytes() + kAllocationOverheadBytes : 0;
+    bytes += !node.rows().empty() ? node.rows().size_bytes() + kAllocationOverheadBytes : 0;
     impl_->CheckNode(slot);
     linked += impl_->CheckList(slot, SegmentKind::kRows);
     linked += impl_->CheckList(slot, SegmentKind::kCheckpoint);

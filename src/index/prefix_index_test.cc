@@ -35,7 +35,7 @@ class PrefixIndexTest : public ::testing::Test {
     return index_.Find(kDomain, path, rule).tokens;
   }
 
-  PrefixIndex index_;
+  PrefixIndex index_{/*head_tokens=*/1};
 };
 
 TEST_F(PrefixIndexTest, FindsNothingWhenEmpty) {
@@ -51,11 +51,12 @@ TEST_F(PrefixIndexTest, FollowsAPathOverSegmentsAndBranches) {
   ASSERT_TRUE(InsertRows(1, 0, 0, {1, 2, 3, 4}));
   ASSERT_TRUE(InsertRows(2, 1, 4, {5, 6}));
   ASSERT_TRUE(InsertRows(3, 1, 2, {9, 9}));
-  const PathMatch whole = index_.FindRows(kDomain, Path{1, 2, 3, 4, 5, 6, 7});
+  const PathMatch whole =
+      index_.FindRows(kDomain, Path{1, 2, 3, 4, 5, 6, 7}, ResumeRule::kAnyToken);
   EXPECT_EQ(whole.tokens, 6);
   ASSERT_EQ(whole.steps.size(), 2U);
   EXPECT_EQ(whole.steps[1].segment, Id(2));
-  const PathMatch branch = index_.FindRows(kDomain, Path{1, 2, 9, 9});
+  const PathMatch branch = index_.FindRows(kDomain, Path{1, 2, 9, 9}, ResumeRule::kAnyToken);
   EXPECT_EQ(branch.tokens, 4);
   ASSERT_EQ(branch.steps.size(), 2U);
   EXPECT_EQ(branch.steps[0].rows_used, 2);
@@ -121,8 +122,8 @@ TEST_F(PrefixIndexTest, KeepsDomainsApart) {
   ASSERT_TRUE(InsertRows(1, 0, 0, {1, 2}));
   ASSERT_TRUE(index_.Insert({Id(2), DomainId{2}, SegmentId::kNone, SegmentKind::kRows, 0, {1}}));
   EXPECT_EQ(Found({1, 2}), 2);
-  EXPECT_EQ(index_.FindRows(DomainId{2}, Path{1, 2}).tokens, 1);
-  EXPECT_EQ(index_.FindRows(DomainId{3}, Path{1, 2}).tokens, 0);
+  EXPECT_EQ(index_.FindRows(DomainId{2}, Path{1, 2}, ResumeRule::kAnyToken).tokens, 1);
+  EXPECT_EQ(index_.FindRows(DomainId{3}, Path{1, 2}, ResumeRule::kAnyToken).tokens, 0);
 }
 
 TEST_F(PrefixIndexTest, ErasesLeavesAloneAndSubtreesFromBelow) {
@@ -271,7 +272,7 @@ class ModelRun {
 
   // As the cache records: what is missing hangs in short runs where the known rows end.
   void Record(DomainId domain, const Path& path) {
-    const PathMatch match = index_.FindRows(domain, path);
+    const PathMatch match = index_.FindRows(domain, path, ResumeRule::kAnyToken);
     SegmentId parent = match.steps.empty() ? SegmentId::kNone : match.steps.back().segment;
     std::size_t at = static_cast<std::size_t>(match.tokens);
     while (at < path.size()) {
@@ -288,7 +289,7 @@ class ModelRun {
   }
   void RecordCheckpoint(DomainId domain, const Path& path) {
     Record(domain, path);
-    const PathMatch match = index_.FindRows(domain, path);
+    const PathMatch match = index_.FindRows(domain, path, ResumeRule::kAnyToken);
     ASSERT_EQ(static_cast<std::size_t>(match.tokens), path.size());
     NewSegment segment{SegmentId{++last_id_},    domain,       SegmentId::kNone,
                        SegmentKind::kCheckpoint, match.tokens, {}};
@@ -429,7 +430,7 @@ class ModelRun {
   }
 
   std::mt19937_64 random_;
-  PrefixIndex index_;
+  PrefixIndex index_{/*head_tokens=*/1};
   std::map<Key, SegmentId> rows_;         // every prefix that has rows -> owner of its last row
   std::map<Key, SegmentId> checkpoints_;  // every position with a checkpoint
   std::map<SegmentId, Segment> segments_;
@@ -449,6 +450,211 @@ TEST(PrefixIndexModelTest, AgreesWithAMapOfAllPrefixes) {
   }
   std::printf("seeds 1..20, up to %zu segments\n", largest);
   EXPECT_GT(largest, 20U) << "the run never built a tree worth checking";
+}
+
+// Segments that share heads shorter than kHead hang beside each other. What the index finds by
+// going down once is compared with the best of all chains that a path could use, tried one by one.
+class SharedHeadRun {
+ public:
+  static constexpr TokenCount kHead = 4;
+
+  SharedHeadRun(std::uint64_t seed, ResumeRule rule) : random_(seed), rule_(rule) {}
+
+  void Step() {
+    const Path path = RandomPath();
+    const std::uint32_t what = Draw(8);
+    if (what < 4) {
+      Record(path);
+    } else if (what == 4 && !segments_.empty()) {
+      EraseSubtree();
+    }
+    const Path asked = RandomPath();
+    const PathMatch match = index_.FindRows(kDomain, asked, rule_);
+    ASSERT_EQ(static_cast<std::size_t>(match.tokens), Best(SegmentId::kNone, 0, asked));
+    CheckSteps(asked, match);
+    for (const auto& [id, segment] : segments_) {
+      ASSERT_EQ(static_cast<std::size_t>(index_.FindRows(kDomain, segment.path, rule_).tokens),
+                segment.path.size())
+          << "a segment is not found by its own path";
+    }
+    index_.CheckInvariants();
+    ASSERT_EQ(index_.segment_count(), segments_.size());
+  }
+  // Steps that used less than a whole segment, and siblings that begin alike.
+  std::size_t partial_steps() const { return partial_steps_; }
+  std::size_t twins() const { return twins_; }
+
+ private:
+  struct Segment {
+    SegmentId parent{};
+    std::size_t first = 0;
+    Path path;  // to its end
+  };
+
+  std::uint32_t Draw(std::uint32_t bound) {
+    return std::uniform_int_distribution<std::uint32_t>(0, bound - 1)(random_);
+  }
+  Path RandomPath() {
+    Path path;
+    if (!segments_.empty() && Draw(4) != 0) {
+      path = std::next(segments_.begin(), Draw(static_cast<std::uint32_t>(segments_.size())))
+                 ->second.path;
+      path.resize(Draw(static_cast<std::uint32_t>(path.size()) + 1));
+    }
+    for (std::uint32_t count = Draw(14); count > 0; --count) {
+      path.push_back(static_cast<Token>(Draw(2)));
+    }
+    return path;
+  }
+  static std::size_t Common(const Segment& segment, const Path& path) {
+    std::size_t end = segment.first;
+    while (end < segment.path.size() && end < path.size() && segment.path[end] == path[end]) ++end;
+    return end - segment.first;
+  }
+  bool MayUse(const Segment& segment, std::size_t rows) const {
+    if (segment.first + rows == segment.path.size()) return true;
+    return rule_ != ResumeRule::kSegmentEnd && rows >= static_cast<std::size_t>(kHead);
+  }
+  std::size_t Best(SegmentId parent, std::size_t at, const Path& path) const {
+    std::size_t best = at;
+    for (const auto& [id, segment] : segments_) {
+      if (segment.parent != parent || segment.first != at) continue;
+      const std::size_t rows = Common(segment, path);
+      if (rows > 0 && MayUse(segment, rows)) best = std::max(best, Best(id, at + rows, path));
+    }
+    return best;
+  }
+  // As the cache records: what is missing hangs in short runs where the known rows end.
+  void Record(const Path& path) {
+    for (;;) {
+      const PathMatch match = index_.FindRows(kDomain, path, rule_);
+      const auto at = static_cast<std::size_t>(match.tokens);
+      if (at == path.size()) return;
+      const std::size_t end = std::min(path.size(), at + 1 + Draw(9));
+      NewSegment segment{
+          .id = SegmentId{++last_id_},
+          .domain = kDomain,
+          .parent = match.steps.empty() ? SegmentId::kNone : match.steps.back().segment,
+          .first_token = match.tokens,
+          .whole_only = rule_ == ResumeRule::kSegmentEnd};
+      segment.tokens.assign(path.begin() + static_cast<std::ptrdiff_t>(at),
+                            path.begin() + static_cast<std::ptrdiff_t>(end));
+      for (const auto& [id, other] : segments_) {
+        if (other.parent == segment.parent && other.first == at && other.path[at] == path[at]) {
+          ++twins_;
+        }
+      }
+      const Segment model{segment.parent, at,
+                          Path(path.begin(), path.begin() + static_cast<std::ptrdiff_t>(end))};
+      ASSERT_TRUE(index_.Insert(segment));
+      ASSERT_FALSE(index_.Insert(segment)) << "the id is taken";
+      segment.id = SegmentId{last_id_ + 1};
+      ASSERT_FALSE(index_.Insert(segment)) << "the tokens are there";
+      segments_[SegmentId{last_id_}] = model;
+    }
+  }
+  void EraseSubtree() {
+    const SegmentId top =
+        std::next(segments_.begin(), Draw(static_cast<std::uint32_t>(segments_.size())))->first;
+    for (const SegmentId id : index_.EraseSubtree(top)) segments_.erase(id);
+  }
+  void CheckSteps(const Path& path, const PathMatch& match) {
+    std::size_t at = 0;
+    SegmentId parent = SegmentId::kNone;
+    for (const PathStep& step : match.steps) {
+      const Segment& segment = segments_.at(step.segment);
+      const auto rows = static_cast<std::size_t>(step.rows_used);
+      ASSERT_EQ(segment.first, at);
+      ASSERT_EQ(segment.parent, parent);
+      ASSERT_LE(rows, Common(segment, path)) << "a row of another path";
+      ASSERT_TRUE(MayUse(segment, rows));
+      partial_steps_ += at + rows < segment.path.size() ? 1 : 0;
+      at += rows;
+      parent = step.segment;
+    }
+    ASSERT_EQ(at, static_cast<std::size_t>(match.tokens));
+  }
+
+  std::mt19937_64 random_;
+  const ResumeRule rule_;
+  PrefixIndex index_{kHead};
+  std::map<SegmentId, Segment> segments_;
+  std::uint64_t last_id_ = 0;
+  std::size_t partial_steps_ = 0;
+  std::size_t twins_ = 0;
+};
+
+TEST(PrefixIndexModelTest, FindsTheBestChainAmongSegmentsThatShareAHead) {
+  std::size_t partial_steps = 0;
+  std::size_t twins = 0;
+  for (const ResumeRule rule : {ResumeRule::kAnyToken, ResumeRule::kSegmentEnd}) {
+    for (std::uint64_t seed = 1; seed <= 20; ++seed) {
+      SCOPED_TRACE("seed " + std::to_string(seed));
+      SharedHeadRun run(seed, rule);
+      for (int step = 0; step < 150 && !::testing::Test::HasFatalFailure(); ++step) run.Step();
+      ASSERT_FALSE(::testing::Test::HasFatalFailure());
+      partial_steps += run.partial_steps();
+      twins += run.twins();
+    }
+  }
+  std::printf("seeds 1..20, %zu partial uses, %zu siblings with a common head\n", partial_steps,
+              twins);
+  EXPECT_GT(partial_steps, 100U);
+  EXPECT_GT(twins, 100U);
+}
+
+class ColdSegmentTest : public ::testing::Test {
+ protected:
+  ~ColdSegmentTest() override { index_.CheckInvariants(); }
+  static Path Run(TokenCount token_count, Token begin) {
+    Path path(static_cast<std::size_t>(token_count));
+    for (std::size_t i = 0; i < path.size(); ++i) path[i] = begin + static_cast<Token>(i);
+    return path;
+  }
+  bool InsertCold(std::uint64_t id, std::uint64_t parent, TokenCount first, const Path& tokens) {
+    return index_.InsertCold({.id = Id(id),
+                              .domain = kDomain,
+                              .parent = Id(parent),
+                              .first_token = first,
+                              .token_count = static_cast<TokenCount>(tokens.size()),
+                              .tokens_digest = DigestTokens(tokens),
+                              .head_hash = HashHead(tokens)});
+  }
+  PathMatch Find(Path path, const Path& more = {}) {
+    path.insert(path.end(), more.begin(), more.end());
+    return index_.Find(kDomain, path, ResumeRule::kAnyToken);
+  }
+
+  PrefixIndex index_;
+};
+
+TEST_F(ColdSegmentTest, IsUsedWholeAndPartlyOnlyAfterItsTokensCame) {
+  const Path first = Run(256, 0);
+  const Path second = Run(40, 1000);
+  ASSERT_TRUE(InsertCold(1, 0, 0, first));
+  ASSERT_TRUE(InsertCold(2, 1, 256, second));
+  EXPECT_TRUE(index_.IsCold(Id(1)));
+  EXPECT_EQ(Find(first, second).tokens, 296);
+  EXPECT_EQ(Find(first, second).cold, SegmentId::kNone);
+  const Path most = Path(first.begin(), first.begin() + 200);
+  EXPECT_EQ(Find(most).tokens, 0);
+  EXPECT_EQ(Find(most).cold, Id(1)) << "worth loading";
+  EXPECT_EQ(Find(Run(20, 0)).cold, SegmentId::kNone) << "too little to be of use";
+  index_.Warm(Id(1), first);
+  EXPECT_FALSE(index_.IsCold(Id(1)));
+  EXPECT_EQ(Find(most).tokens, 200);
+  EXPECT_EQ(Find(first, second).tokens, 296);
+}
+
+TEST_F(ColdSegmentTest, StandsBesideOthersWithTheSameHead) {
+  Path one = Run(256, 0);
+  Path other = one;
+  other[100] = -1;
+  ASSERT_TRUE(InsertCold(1, 0, 0, one));
+  ASSERT_TRUE(InsertCold(2, 0, 0, other)) << "start-up keeps whatever was recorded";
+  EXPECT_FALSE(InsertCold(3, 0, 0, other)) << "the same tokens twice";
+  EXPECT_EQ(Find(one).steps.at(0).segment, Id(1));
+  EXPECT_EQ(Find(other).steps.at(0).segment, Id(2));
 }
 
 }  // namespace
