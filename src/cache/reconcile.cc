@@ -110,8 +110,15 @@ Result<LoadedCatalog> LoadCatalog(Catalog& catalog) {
                           loaded.segments.push_back({.row = std::move(row), .tokens = {}});
                         },
                     .manifest = [&](ManifestRow row) { loaded.manifests.push_back(row); }}));
+  auto next = loaded.segments.begin();
+  SKIPPY_RETURN_IF_ERROR(catalog.VisitTokens([&](SegmentId id, std::vector<Token> tokens) {
+    while (next != loaded.segments.end() && next->row.id < id) ++next;
+    if (next == loaded.segments.end() || next->row.id != id) return;
+    if (DigestTokens(tokens) == next->row.tokens_digest) next->tokens = std::move(tokens);
+  }));
   for (LoadedSegment& segment : loaded.segments) {
-    if (segment.row.token_count == 0) continue;
+    if (segment.row.token_count == 0 || !segment.tokens.empty()) continue;
+    // What the pass did not bring is asked for by itself: the answer says what is wrong with it.
     auto tokens = catalog.LoadTokens(segment.row.id);
     if (tokens) {
       segment.tokens = std::move(*tokens);

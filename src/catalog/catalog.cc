@@ -18,7 +18,7 @@ namespace {
 struct Statements {
   Statement begin, commit, rollback;
   Statement read_domains, read_segments, read_manifests, read_high_water;
-  Statement read_segment, read_tokens, read_manifest;
+  Statement read_segment, read_tokens, read_all_tokens, read_manifest;
   Statement add_domain, add_segment, add_tokens, add_manifest, put_high_water;
   Statement remove_domain, remove_segment, remove_tokens, remove_manifest;
 
@@ -37,6 +37,7 @@ Result<Statements> Statements::Prepare(sqlite3* db) {
       {&out.read_high_water, "SELECT * FROM high_water"},
       {&out.read_segment, "SELECT * FROM segments WHERE id = ?"},
       {&out.read_tokens, "SELECT tokens FROM segment_tokens WHERE segment = ?"},
+      {&out.read_all_tokens, "SELECT * FROM segment_tokens ORDER BY segment"},
       {&out.read_manifest, "SELECT * FROM manifests WHERE id = ?"},
       {&out.add_domain, "INSERT INTO domains VALUES(?, ?, ?, ?, ?, ?)"},
       {&out.add_segment, "INSERT INTO segments VALUES(?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"},
@@ -87,6 +88,7 @@ class SqliteCatalog final : public Catalog {
 
   Result<CatalogLoadReport> Load(const Visitor& visitor) override;
   Result<std::vector<Token>> LoadTokens(SegmentId id) override;
+  Status VisitTokens(const std::function<void(SegmentId, std::vector<Token>)>& visitor) override;
   Result<SegmentRow> LoadSegment(SegmentId id) override;
   Status Commit(const CatalogBatch& batch) override;
   Result<HighWater> LoadHighWater() override;
@@ -278,6 +280,21 @@ Result<std::vector<Token>> SqliteCatalog::LoadTokens(SegmentId id) {
     return NoSegment(id, ErrorCode::kCorrupt, "does not have the tokens that were written");
   }
   return std::move(*tokens);
+}
+
+Status SqliteCatalog::VisitTokens(
+    const std::function<void(SegmentId, std::vector<Token>)>& visitor) {
+  const MutexLock lock(mu_);
+  SKIPPY_RETURN_IF_ERROR(CheckOpen());
+  Statement& rows = statements_.read_all_tokens;
+  const StatementScope scope(rows);
+  for (;;) {
+    SKIPPY_ASSIGN_OR_RETURN(const bool has_row, rows.Step());
+    if (!has_row) return {};
+    const auto bytes = rows.Blob(1);
+    std::optional<std::vector<Token>> tokens = bytes ? DecodeTokens(*bytes) : std::nullopt;
+    if (tokens) visitor(FirstColumnAs<SegmentId>(rows), std::move(*tokens));
+  }
 }
 
 Result<Catalog::HighWater> SqliteCatalog::LoadHighWater() {

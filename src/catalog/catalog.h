@@ -108,6 +108,9 @@ class Catalog {
 
   // The tokens of one segment, after checking them against the row's digest. kCorrupt, kNotFound.
   virtual Result<std::vector<Token>> LoadTokens(SegmentId id) = 0;
+  // The tokens of all segments by ascending id, in one pass and unchecked: the caller compares them
+  // with the rows' tokens_digest. Tokens that cannot be read as such are left out.
+  virtual Status VisitTokens(const std::function<void(SegmentId, std::vector<Token>)>& visitor) = 0;
   // The row of one segment as it is now, checked. For asking again before a quarantine.
   virtual Result<SegmentRow> LoadSegment(SegmentId id) = 0;
 

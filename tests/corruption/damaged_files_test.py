@@ -90,6 +90,42 @@ class DamagedFilesTest(ServerTest):
         self.assertEqual(status['activity']['corrupt_entries'], 0)
         self.assertEqual(status['engine']['restores_failed_total'], 0)
 
+    # Chats share the words of the template only: nobody depends on another one's bytes for these.
+    def test_damage_to_one_chat_does_not_reach_another_that_begins_with_the_same_template(self):
+        before = self.contents(self.pack_files())
+        server = self.start()
+        chats = [question(number, 60) for number in (21, 22)]
+        first = server.chat(chats[0])
+        packs = self.contents(self.recorded_packs(server))
+        second = server.chat(chats[1])
+        self.assertEqual(first.cached, 0)
+        self.assertLess(second.cached, 32)  # words of the template, from L1
+        after = self.recorded_packs(server)
+        server.stop()
+        # Whatever the first chat wrote is damaged; the blocks of the second came later.
+        self.damage_blocks_written(before, packs, after)
+        server = self.start()
+        reply = server.chat(chats[1])
+        self.assertEqual(reply.cached, reply.prompt_tokens - 1)
+        self.assertLess(server.chat(chats[0]).cached, 64)
+
+    def contents(self, paths):
+        out = []
+        for path in paths:
+            with open(path, 'rb') as file:
+                out.append(file.read())
+        return out
+
+    def recorded_packs(self, server):
+        server.wait_until_durable()
+        return self.pack_files()
+
+    def damage_blocks_written(self, before, between, paths):
+        for path, old, new in zip(paths, before, between):
+            for block in range(PACK_HEADER_BYTES, len(new), 4096):
+                if old[block:block + 4096] != new[block:block + 4096]:
+                    flip(path, block)
+
     # Proves D58: the damage may lie in a later segment of a chain.
     def test_damage_behind_good_segments_leaves_the_good_ones_in_use(self):
         server = self.start()
