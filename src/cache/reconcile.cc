@@ -1,5 +1,6 @@
 #include "cache/reconcile.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "base/log.h"
@@ -12,12 +13,18 @@ RemovedRow RowOnly(SharedState& shared, SegmentId id) {
   return {id, std::make_shared<StoredExtents>(shared.disk.packs.get(), ExtentList{})};
 }
 
+// Their digest is that of the row.
+void SetTokens(std::span<const Token> tokens, LoadedSegment* segment) {
+  if (tokens.size() != static_cast<std::size_t>(segment->row.token_count)) return;
+  segment->tokens = std::make_unique<Token[]>(tokens.size());
+  std::ranges::copy(tokens, segment->tokens.get());
+}
+
 bool FitsTree(const CacheTables& tables, const LoadedSegment& segment) {
   const SegmentRow& row = segment.row;
   if (!segment.good || !tables.domains.contains(row.domain)) return false;
   if (row.kind == SegmentKind::kRows &&
-      (row.token_count <= 0 || row.token_count > kMaxSegmentTokens ||
-       segment.tokens.size() != static_cast<std::size_t>(row.token_count))) {
+      (row.token_count <= 0 || row.token_count > kMaxSegmentTokens || segment.tokens == nullptr)) {
     return false;
   }
   return row.parent == SegmentId::kNone || tables.ledger.FindSegment(row.parent) != nullptr;
@@ -63,7 +70,7 @@ bool AddSegment(SharedState& shared, LoadedSegment& segment) REQUIRES(shared.mu)
     tables.index.Erase(row.id);
     return false;
   }
-  tables.index.Warm(row.id, segment.tokens);
+  if (segment.tokens != nullptr) tables.index.Warm(row.id, std::move(segment.tokens));
   tables.ledger.AddSegment(row.id, {.domain = row.domain,
                                     .parent = row.parent,
                                     .kind = row.kind,
@@ -114,14 +121,14 @@ Result<LoadedCatalog> LoadCatalog(Catalog& catalog) {
   SKIPPY_RETURN_IF_ERROR(catalog.VisitTokens([&](SegmentId id, std::vector<Token> tokens) {
     while (next != loaded.segments.end() && next->row.id < id) ++next;
     if (next == loaded.segments.end() || next->row.id != id) return;
-    if (DigestTokens(tokens) == next->row.tokens_digest) next->tokens = std::move(tokens);
+    if (DigestTokens(tokens) == next->row.tokens_digest) SetTokens(tokens, &*next);
   }));
   for (LoadedSegment& segment : loaded.segments) {
-    if (segment.row.token_count == 0 || !segment.tokens.empty()) continue;
+    if (segment.row.token_count == 0 || segment.tokens != nullptr) continue;
     // What the pass did not bring is asked for by itself: the answer says what is wrong with it.
     auto tokens = catalog.LoadTokens(segment.row.id);
     if (tokens) {
-      segment.tokens = std::move(*tokens);
+      SetTokens(*tokens, &segment);
       continue;
     }
     segment.good = false;

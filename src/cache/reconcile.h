@@ -1,6 +1,7 @@
 // Start-up: what the catalog says, checked against the packs and itself.
 #pragma once
 
+#include <memory>
 #include <vector>
 
 #include "cache/shared_state.h"
@@ -11,7 +12,7 @@ namespace skippy {
 
 struct LoadedSegment {
   SegmentRow row;
-  std::vector<Token> tokens;
+  std::unique_ptr<Token[]> tokens;  // row.token_count of them
   bool good = true;
 };
 

@@ -457,14 +457,21 @@ bool PrefixIndex::InsertCold(const ColdSegment& segment) {
 }
 
 void PrefixIndex::Warm(SegmentId id, std::span<const Token> tokens) {
+  auto copy = std::make_unique<Token[]>(tokens.size());
+  std::ranges::copy(tokens, copy.get());
+  const Slot slot = impl_->SlotOf(id);
+  SKIPPY_CHECK(
+      slot == kNoSlot || tokens.size() == static_cast<std::size_t>(impl_->nodes[slot].token_count),
+      "tokens of another segment");
+  Warm(id, std::move(copy));
+}
+
+void PrefixIndex::Warm(SegmentId id, std::unique_ptr<Token[]> tokens) {
   const Slot slot = impl_->SlotOf(id);
   if (slot == kNoSlot || !impl_->nodes[slot].is_cold()) return;
   Node& node = impl_->nodes[slot];
-  SKIPPY_CHECK(tokens.size() == static_cast<std::size_t>(node.token_count) &&
-                   impl_->HeadHashOf(tokens) == node.head_hash,
-               "tokens of another segment");
-  node.tokens = std::make_unique<Token[]>(tokens.size());
-  std::copy(tokens.begin(), tokens.end(), node.tokens.get());
+  node.tokens = std::move(tokens);
+  SKIPPY_CHECK(impl_->HeadHashOf(node.rows()) == node.head_hash, "tokens of another segment");
   impl_->token_bytes += node.rows().size_bytes() + kAllocationOverheadBytes;
 }
 

@@ -103,6 +103,8 @@ class PrefixIndex {
   // Gives a cold segment its tokens, which the caller has checked against their digest. No effect
   // on one that is gone or hot.
   void Warm(SegmentId id, std::span<const Token> tokens);
+  // The same without a copy: as many tokens as the segment has rows.
+  void Warm(SegmentId id, std::unique_ptr<Token[]> tokens);
   // A segment with rows whose tokens are not here.
   bool IsCold(SegmentId id) const;
   // Removes a node without children. False when it has some or does not exist.
