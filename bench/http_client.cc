@@ -2,6 +2,7 @@
 
 #include <cpp-httplib/httplib.h>
 
+#include <algorithm>
 #include <chrono>
 #include <future>
 #include <string_view>
@@ -14,6 +15,7 @@ using Clock = std::chrono::steady_clock;
 // A cold prompt of a large model on a busy machine takes minutes.
 constexpr int kReadTimeoutSeconds = 1800;
 constexpr std::size_t kShownBodyBytes = 300;
+constexpr int kForcingBias = 100;  // the largest that the API takes
 
 double MillisecondsSince(Clock::time_point start) {
   return std::chrono::duration<double, std::milli>(Clock::now() - start).count();
@@ -134,23 +136,27 @@ Result<Json> PostJson(int port, const std::string& path, const Json& body) {
 
 Result<Completion> Complete(int port, const CompletionRequest& request) {
   const std::string path = "/v1/completions";
-  const std::string body =
-      Json{{"prompt", request.prompt}, {"max_tokens", request.max_tokens},
-           {"temperature", 0},         {"ignore_eos", true},
-           {"stream", true},           {"stream_options", {{"include_usage", true}}}}
-          .dump();
+  Json body = {{"prompt", request.prompt}, {"max_tokens", request.max_tokens},
+               {"temperature", 0},         {"ignore_eos", true},
+               {"stream", true},           {"stream_options", {{"include_usage", true}}}};
+  if (request.reply_token) {
+    body["logit_bias"] = Json{{std::to_string(*request.reply_token), kForcingBias}};
+  }
   httplib::Client client = MakeClient(port);
   const Clock::time_point start = Clock::now();
   EventReader reader(start);
-  const httplib::Result result = client.Post(path, httplib::Headers(), body, "application/json",
-                                             [&reader](const char* data, std::size_t count) {
-                                               return reader.Take({data, count});
-                                             });
+  const httplib::Result result =
+      client.Post(path, httplib::Headers(), body.dump(), "application/json",
+                  [&reader](const char* data, std::size_t count) {
+                    return reader.Take({data, count});
+                  });
   if (!result) {
     return Unanswered(path, result);
   }
   if (result->status != 200 || !reader.done()) {
-    return BadAnswer(path, result->status, reader.received());
+    const std::string& all = reader.received();
+    return BadAnswer(path, result->status,
+                     all.substr(all.size() - std::min(all.size(), kShownBodyBytes)));
   }
   reader.out().total_ms = MillisecondsSince(start);
   return reader.out();

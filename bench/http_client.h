@@ -3,6 +3,7 @@
 #pragma once
 
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -21,6 +22,9 @@ Result<Json> PostJson(int port, const std::string& path, const Json& body);
 struct CompletionRequest {
   std::vector<Token> prompt;
   TokenCount max_tokens = 1;
+  // The whole reply is this token: what random weights say need not be valid UTF-8, which some
+  // servers refuse to pass on.
+  std::optional<Token> reply_token = std::nullopt;
 };
 
 // Greedy, as the client saw it and as the server reports it.

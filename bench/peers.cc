@@ -3,6 +3,7 @@
 #include <spdlog/fmt/fmt.h>
 
 #include <algorithm>
+#include <array>
 #include <thread>
 
 #include "bench/arguments.h"
@@ -116,8 +117,8 @@ class PeersRun {
       const TokenCount own_tokens = burst.prompt_tokens - burst.common_tokens;
       SKIPPY_ASSIGN_OR_RETURN(const std::vector<Token> own,
                               RandomPrompt(port, own_tokens, ++seed_));
-      CompletionRequest request{{common.begin(), common.begin() + burst.common_tokens},
-                                burst.reply_tokens};
+      CompletionRequest request{
+          {common.begin(), common.begin() + burst.common_tokens}, burst.reply_tokens, own.back()};
       request.prompt.insert(request.prompt.end(), own.begin(), own.end());
       requests.push_back(std::move(request));
     }
