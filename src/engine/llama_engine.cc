@@ -220,8 +220,14 @@ void LlamaEngine::PublishStatus() {
   scheduler_.DeliverEnds();
 }
 
+Status LlamaEngine::WaitUntilWarm() { return warmed_.get_future().get(); }
+
 void LlamaEngine::RunEngine() {
   loaded_.context->AdoptThread();
+  // Here and not where the model is loaded: a second thread that has computed keeps a team of
+  // OpenMP workers of its own, and with more workers than cores all of them stop spinning at
+  // barriers, which makes decoding several times slower.
+  warmed_.set_value(loaded_.context->WarmUp());
   while (TakeInbox()) {
     const bool progress = scheduler_.Step();
     PublishStatus();
@@ -300,8 +306,10 @@ Result<std::unique_ptr<Engine>> OpenLlamaEngine(const EngineOptions& options, Ca
       loaded.info.name, loaded.info.family, loaded.info.context_tokens, loaded.lanes,
       loaded.residents_max, loaded.info.cache_type_k, loaded.info.cache_type_v,
       loaded.info.cache_type_source, loaded.info.flash_attention ? "on" : "off");
-  return std::unique_ptr<Engine>(
-      std::make_unique<LlamaEngine>(std::move(loaded), std::move(chat), options, cache, env));
+  auto engine =
+      std::make_unique<LlamaEngine>(std::move(loaded), std::move(chat), options, cache, env);
+  SKIPPY_RETURN_IF_ERROR(engine->WaitUntilWarm());
+  return std::unique_ptr<Engine>(std::move(engine));
 }
 
 }  // namespace skippy

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <atomic>
+#include <future>
 #include <memory>
 #include <thread>
 #include <vector>
@@ -42,6 +43,9 @@ class LlamaEngine final : public Engine {
                             std::span<const Token> prompt) const override;
   void ForgetResidents() override;
   void Stop() override;
+  // Blocks until the engine thread has computed its first token, which it does before it takes a
+  // request; the error of that. To be called once.
+  Status WaitUntilWarm();
 
  private:
   Status CheckRequest(const GenerateRequest& request) const;
@@ -64,6 +68,7 @@ class LlamaEngine final : public Engine {
   const std::shared_ptr<EngineWaker> waker_ = std::make_shared<EngineWaker>();
   const std::shared_ptr<std::atomic<int>> places_ = std::make_shared<std::atomic<int>>(0);
   std::atomic<bool> cancel_digest_ = false;
+  std::promise<Status> warmed_;
 
   Scheduler scheduler_;  // of the engine thread once it runs
 

@@ -177,7 +177,6 @@ class Loader {
     SKIPPY_RETURN_IF_ERROR(MakeContext());
     SKIPPY_RETURN_IF_ERROR(ApplyAdapters());
     DescribeState();
-    SKIPPY_RETURN_IF_ERROR(out_.context->WarmUp());
     return std::move(out_);
   }
 
