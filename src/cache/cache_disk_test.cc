@@ -31,7 +31,7 @@ class CacheDiskTest : public CacheFixture {
       if (!file) continue;
       std::vector<std::byte> bytes((*file)->FileBytes().value());
       if (!(*file)->ReadAt(0, bytes)) continue;
-      const auto at = std::ranges::search(bytes, row).begin();
+      const auto at = std::search(bytes.begin(), bytes.end(), row.begin(), row.end());
       if (at == bytes.end()) continue;
       const std::byte flipped = *at ^ std::byte{4};
       return (*file)

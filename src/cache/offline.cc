@@ -129,8 +129,9 @@ StoreReport OfflineStore::Describe() {
   report.foreign_files = shared_->disk.packs->foreign_files();
   report.catalog_was_damaged = catalog_was_damaged_;
   if (catalog_was_damaged_) NoteProblem(&report, "catalog.db was not readable as a database");
-  MutexLock lock(shared_->mu);
-  const CacheTables& tables = shared_->tables;
+  SharedState& shared = *shared_;
+  MutexLock lock(shared.mu);
+  const CacheTables& tables = shared.tables;
   report.physical_bytes = usage.physical_bytes + tables.catalog_bytes;
   report.manifests = tables.ledger.manifest_count();
   report.segments = tables.ledger.segment_count();
@@ -190,8 +191,9 @@ void OfflineStore::CheckPayloads(bool remove_bad, StoreReport* report) {
 
 std::vector<StoreDomain> OfflineStore::Domains() {
   std::map<DomainId, StoreDomain> domains;
-  MutexLock lock(shared_->mu);
-  const CacheTables& tables = shared_->tables;
+  SharedState& shared = *shared_;
+  MutexLock lock(shared.mu);
+  const CacheTables& tables = shared.tables;
   for (const auto& [id, domain] : tables.domains) {
     domains[id] = {.model = domain.spec.model,
                    .state = domain.spec.state,

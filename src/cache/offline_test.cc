@@ -23,7 +23,7 @@ class OfflineTest : public CacheFixture {
       auto file = std::move(env_->OpenFile(directory + "/" + name, {.writable = true}).value());
       std::vector<std::byte> bytes(file->FileBytes().value());
       ASSERT_TRUE(file->ReadAt(0, bytes));
-      const auto at = std::ranges::search(bytes, row).begin();
+      const auto at = std::search(bytes.begin(), bytes.end(), row.begin(), row.end());
       if (at == bytes.end()) continue;
       const std::byte flipped = *at ^ std::byte{1};
       ASSERT_TRUE(file->WriteAt(static_cast<std::uint64_t>(at - bytes.begin()), {&flipped, 1}));

@@ -3,6 +3,7 @@
 // resident) text and logprobs must be bit-identical.
 #include <algorithm>
 #include <cstdio>
+#include <filesystem>
 #include <thread>
 
 #include "engine/engine_test_support.h"
@@ -192,6 +193,20 @@ TEST_F(LlamaEngineTest, BranchSharesTheCommonPrefix) {
   const EngineStatus status = engine_->GetStatus();
   EXPECT_EQ(status.resident_sequences, 2);
   EXPECT_EQ(status.cells_used, 303u + 303u - 120u);
+}
+
+// A second thread that computes would get a team of workers of its own, and more workers than cores
+// make every barrier of every decode sleep.
+TEST_F(LlamaEngineTest, OneTeamOfWorkersComputesFromTheFirstTokenOn) {
+  const auto threads = [] {
+    const std::filesystem::directory_iterator tasks("/proc/self/task");
+    return std::distance(begin(tasks), end(tasks));
+  };
+  options_.threads = 3;
+  const auto before = threads();
+  Open();
+  Run(SomeTokens(20, 7), 2);
+  EXPECT_EQ(threads(), before + 1 + 2) << "the engine thread and two workers";
 }
 
 TEST_F(LlamaEngineTest, RestartRestoresAllButTheLastTokenBitIdentically) {
