@@ -176,19 +176,30 @@ class Cache {
 
   virtual std::unique_ptr<Recording> StartRecording(DomainId domain, ResumeRule rule) = 0;
 
-  // A buffer of `byte_count` bytes for a Recording; null when the write queue's bound is reached
-  // (counted as a dropped record) or no tier would take it.
+  // A buffer of `byte_count` bytes for a Recording, within the RAM budget where that tier is on;
+  // null when the write queue's bound is reached or RAM has no room and there is no disk (counted as
+  // a dropped record), or when no tier would take it.
   virtual std::unique_ptr<Buffer> AcquireBuffer(std::uint64_t byte_count) = 0;
 
   // Waits until everything appended before the call is durable or dropped. Not for engine threads.
   virtual Status Flush() = 0;
 
-  // Evicts least-recently-used prefixes until the root's physical bytes are <= target. With
-  // `model` only that model's. Returns the physical bytes freed.
+  // Evicts least-recently-used prefixes until the root's physical bytes are <= target; without a
+  // disk tier, until the RAM tier's are. With `model` only that model's. Returns the physical bytes
+  // freed.
   virtual Result<std::uint64_t> Prune(std::uint64_t target_bytes,
                                       std::optional<ModelIdentity> model) = 0;
-  // Removes every prefix that is not in use, from every tier.
+  // Removes every prefix that is not in use, from every tier. Returns the physical bytes freed on
+  // disk; without a disk tier, in RAM.
   virtual Result<std::uint64_t> Clear(std::optional<ModelIdentity> model) = 0;
+
+  // Live change of the RAM budget; takes effect before it returns: what does not fit is evicted and
+  // its memory returned. What readers hold at that moment follows when they let go. kUnavailable
+  // when no tier was on at start.
+  virtual Status SetRamLimit(std::uint64_t budget_bytes) = 0;
+  // The model is not served any more: drops what RAM holds for it, except what is being read.
+  // Copies on disk stay.
+  virtual void DropRam(const ModelIdentity& model) = 0;
 
   // Live change of the disk budget and reserve; takes effect before it returns.
   virtual Status SetDiskLimits(std::uint64_t budget_bytes, std::uint64_t minimum_free_bytes) = 0;

@@ -16,6 +16,8 @@ inline constexpr std::uint64_t kDefaultMinimumFreeBytes = 16 * kGiB;
 inline constexpr std::uint64_t kLowestMinimumFreeBytes = 1 * kGiB;
 inline constexpr std::uint64_t kAutoBudgetCeilingBytes = 64 * kGiB;
 inline constexpr int kLowWaterPercent = 85;
+// The RAM tier's budget when it is chosen: an eighth of physical memory, at most this.
+inline constexpr std::uint64_t kAutoRamCeilingBytes = 8 * kGiB;
 
 enum class DiskMode { kOff, kAuto, kFixed };
 

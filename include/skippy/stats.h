@@ -50,14 +50,19 @@ struct DiskUsage {
   std::uint64_t quarantined_objects = 0;
 };
 
+// The RAM tier. resident + in_flight <= budget at every moment.
 struct RamUsage {
   std::uint64_t budget_bytes = 0;
-  std::uint64_t resident_bytes = 0;
-  std::uint64_t logical_bytes = 0;
-  std::uint64_t entries = 0;
+  std::uint64_t resident_bytes = 0;   // physical memory of its segments
+  std::uint64_t in_flight_bytes = 0;  // being recorded, or evicted while a restore still reads
+  std::uint64_t logical_bytes = 0;    // of its prefixes, shared segments counted for each
+  std::uint64_t entries = 0;          // prefixes whose end is in RAM
   std::uint64_t segments = 0;
-  std::uint64_t hits = 0;
-  std::uint64_t misses = 0;
+  std::uint64_t buffer_bytes = 0;  // beside the budget: read-ahead, and what waits for the disk alone
+  std::uint64_t promotions = 0;    // segments read from disk that stayed
+  std::uint64_t promotions_refused = 0;
+  std::uint64_t hits = 0;    // lookups that found bytes in RAM
+  std::uint64_t misses = 0;  // those that found none there
   std::uint64_t inserts = 0;
   std::uint64_t evictions = 0;
   std::uint64_t admission_refusals = 0;

@@ -1,5 +1,6 @@
 // Page-aligned memory that is used again: exporting into warm pages is several times faster than
-// into fresh ones.
+// into fresh ones. Of two classes: buffers that belong to the RAM tier, which are part of its budget
+// and are neither kept idle nor larger than asked for, and all others.
 #pragma once
 
 #include <atomic>
@@ -8,8 +9,12 @@
 #include <map>
 #include <memory>
 #include <span>
+#include <utility>
+#include <vector>
 
 #include "base/mutex.h"
+#include "cache/page_arena.h"
+#include "ram/ram_pool.h"
 #include "skippy/cache.h"
 
 namespace skippy {
@@ -21,6 +26,16 @@ class PooledBuffer final : public Buffer {
   std::span<std::byte> bytes() override { return {data_, byte_count_}; }
   // bytes() and the rest of its last block.
   std::span<std::byte> blocks() { return {data_, block_bytes_}; }
+  // Memory it takes.
+  std::uint64_t capacity_bytes() const { return capacity_bytes_; }
+
+  bool in_ram_tier() const { return in_ram_tier_; }
+  // From now on the buffer is part of the RAM tier's budget, where `reservation` stands for it until
+  // it is admitted. Without other users of the buffer.
+  void JoinRamTier(RamReservation reservation);
+  RamReservation TakeReservation() { return std::move(reservation_); }
+  // The buffer does not wait to be written any more.
+  void EndCharge();
 
  private:
   friend class BufferPool;
@@ -32,6 +47,8 @@ class PooledBuffer final : public Buffer {
   std::size_t byte_count_ = 0;
   std::size_t block_bytes_ = 0;
   std::uint64_t charge_bytes_ = 0;
+  bool in_ram_tier_ = false;
+  RamReservation reservation_;  // ends after the memory
 };
 
 // Thread-safe. Buffers keep the pool alive.
@@ -46,20 +63,34 @@ class BufferPool : public std::enable_shared_from_this<BufferPool> {
   BufferPool(const BufferPool&) = delete;
   BufferPool& operator=(const BufferPool&) = delete;
 
-  // Counts against no bound: the caller has one of its own.
+  // Null when the system is out of memory. Counts against no bound: the caller has one of its own.
   std::unique_ptr<PooledBuffer> Acquire(std::uint64_t byte_count);
-  // Null when the bound would be passed. The charge ends with the buffer.
+  // Null when the bound would be passed, too. The charge ends with EndCharge or the buffer.
   std::unique_ptr<PooledBuffer> AcquireCharged(std::uint64_t byte_count);
+  // The same as a buffer of the RAM tier, of RamBytesFor(byte_count) bytes, in the memory of one of
+  // `evicted` where that is large enough. The others are let go before anything is allocated.
+  std::unique_ptr<PooledBuffer> AcquireInRamTier(std::uint64_t byte_count,
+                                                 RamReservation reservation,
+                                                 std::vector<RamEvicted> evicted);
+  static std::uint64_t RamBytesFor(std::uint64_t byte_count);
+  bool MayCharge(std::uint64_t byte_count) const;
 
   std::uint64_t charged_bytes() const { return charged_bytes_.load(); }
   std::uint64_t idle_bytes() EXCLUDES(mu_);
+  // Memory outside the RAM tier: buffers in use and idle ones.
+  std::uint64_t other_bytes() EXCLUDES(mu_);
 
  private:
   friend class PooledBuffer;
   explicit BufferPool(const Limits& limits) : limits_(limits) {}
   void Return(PooledBuffer& buffer) EXCLUDES(mu_);
+  bool Charge(std::uint64_t charge);
+  std::unique_ptr<PooledBuffer> Make(std::uint64_t byte_count);
+  void Recycle(std::vector<RamEvicted>* evicted, PooledBuffer* into);
 
   const Limits limits_;
+  PageArena arena_;
+  std::atomic<std::uint64_t> other_bytes_{0};  // buffers in use outside the RAM tier
   std::atomic<std::uint64_t> charged_bytes_{0};
   Mutex mu_;
   std::multimap<std::size_t, std::byte*> idle_ GUARDED_BY(mu_);  // by capacity

@@ -53,10 +53,11 @@ CacheImpl::~CacheImpl() {
 }
 
 void CacheImpl::Start() {
-  if (shared_->options.disk.mode == DiskMode::kOff || !OpenDiskTier(*shared_)) return;
+  const bool has_disk = shared_->options.disk.mode != DiskMode::kOff && OpenDiskTier(*shared_);
+  if (!shared_->has_tier()) return;
   writer_ = std::make_unique<Writer>(shared_.get());
   writer_->Start();
-  writer_->RunBetweenGroups([this] { writer_->EnforceBudget(); });
+  if (has_disk) writer_->RunBetweenGroups([this] { writer_->EnforceBudget(); });
 }
 
 Result<DomainId> CacheImpl::OpenDomain(const DomainSpec& spec) {
@@ -66,7 +67,7 @@ Result<DomainId> CacheImpl::OpenDomain(const DomainSpec& spec) {
   }
   MutexLock lock(shared_->mu);
   CacheTables& tables = shared_->tables;
-  if (!shared_->has_disk() || tables.closing) {
+  if (!shared_->has_tier() || tables.closing) {
     return MakeError(ErrorCode::kUnavailable, "no cache tier is on");
   }
   for (const auto& [id, domain] : tables.domains) {
@@ -83,7 +84,7 @@ Result<DomainId> CacheImpl::OpenDomain(const DomainSpec& spec) {
 std::unique_ptr<Recording> CacheImpl::StartRecording(DomainId domain, ResumeRule rule) {
   {
     MutexLock lock(shared_->mu);
-    if (!shared_->has_disk() || shared_->tables.closing ||
+    if (!shared_->has_tier() || shared_->tables.closing ||
         !shared_->tables.domains.contains(domain)) {
       return MakeClosedRecording();
     }
@@ -92,26 +93,26 @@ std::unique_ptr<Recording> CacheImpl::StartRecording(DomainId domain, ResumeRule
 }
 
 std::unique_ptr<Buffer> CacheImpl::AcquireBuffer(std::uint64_t byte_count) {
-  {
-    MutexLock lock(shared_->mu);
-    const RefusalReason refusal = shared_->Admits(byte_count);
-    if (refusal != RefusalReason::kNone) {
-      if (refusal != RefusalReason::kDisabled) shared_->CountRefusal(refusal);
-      return nullptr;
-    }
+  std::unique_ptr<PooledBuffer> buffer;
+  MutexLock lock(shared_->mu);
+  RefusalReason refusal = shared_->Admits(byte_count);
+  if (refusal == RefusalReason::kNone && !shared_->pool->MayCharge(byte_count)) {
+    refusal = RefusalReason::kQueueFull;
   }
-  auto buffer = shared_->pool->AcquireCharged(byte_count);
-  if (buffer == nullptr) {
-    MutexLock lock(shared_->mu);
-    shared_->CountRefusal(RefusalReason::kQueueFull);
+  if (refusal == RefusalReason::kNone) {
+    buffer = shared_->AcquireInRam(byte_count);
+    if (buffer == nullptr && shared_->has_disk()) buffer = shared_->pool->AcquireCharged(byte_count);
+    if (buffer != nullptr) return buffer;
+    refusal = shared_->has_disk() ? RefusalReason::kQueueFull : RefusalReason::kInsufficientSpace;
   }
-  return buffer;
+  if (refusal != RefusalReason::kDisabled) shared_->CountRefusal(refusal);
+  return nullptr;
 }
 
 Status CacheImpl::Flush() {
   MutexLock lock(shared_->mu);
   CacheTables& tables = shared_->tables;
-  if (!shared_->has_disk()) return {};
+  if (!shared_->has_tier()) return {};
   const std::uint64_t target = tables.queued_items;
   while (tables.settled_items < target && !tables.writer_stopped)
     shared_->settled.Wait(shared_->mu);
@@ -123,6 +124,10 @@ Status CacheImpl::Close() {
   if (std::exchange(closed_, true)) return {};
   if (writer_ != nullptr) writer_->Stop();
   read_threads_->Stop();
+  {
+    MutexLock memory_lock(shared_->mu);
+    shared_->tables.closing = true;
+  }
   if (!shared_->has_disk()) return {};
   const Status closed = shared_->disk.catalog->Close();
   shared_->disk.lock.reset();

@@ -34,6 +34,8 @@ class CacheImpl final : public Cache {
   Result<std::uint64_t> Prune(std::uint64_t target_bytes,
                               std::optional<ModelIdentity> model) override;
   Result<std::uint64_t> Clear(std::optional<ModelIdentity> model) override;
+  Status SetRamLimit(std::uint64_t budget_bytes) override;
+  void DropRam(const ModelIdentity& model) override;
   Status SetDiskLimits(std::uint64_t budget_bytes, std::uint64_t minimum_free_bytes) override;
   CacheStatus GetStatus() override;
   Status Close() override;
@@ -42,11 +44,15 @@ class CacheImpl final : public Cache {
   PrefixMatch MatchOf(const PathMatch& found) const REQUIRES(shared_->mu);
   // Runs `job` while nothing is written.
   Result<std::uint64_t> Maintain(const std::function<Result<std::uint64_t>()>& job);
+  // Every prefix, in slices: the inventory, and the footprint of those whose end is in RAM.
   void CollectInventory(CacheStatus* status) EXCLUDES(shared_->mu);
+  void CollectRam(RamUsage* ram) EXCLUDES(shared_->mu);
+  std::uint64_t EvictFromRam(std::uint64_t target_bytes, const std::optional<ModelIdentity>& model,
+                             RemovalCause cause) EXCLUDES(shared_->mu);
 
   const std::shared_ptr<SharedState> shared_;
   const std::shared_ptr<ReadThreads> read_threads_;
-  std::unique_ptr<Writer> writer_;  // null without a disk tier
+  std::unique_ptr<Writer> writer_;  // null without a tier
   Mutex close_mu_;
   bool closed_ GUARDED_BY(close_mu_) = false;
 };

@@ -11,6 +11,10 @@ std::span<const Token> Head(std::span<const Token> tokens, TokenCount limit) {
   return tokens.first(std::min(tokens.size(), static_cast<std::size_t>(std::max(limit, 0))));
 }
 
+bool InMemory(const Place& place) {
+  return place.pending != nullptr || place.in_ram || place.disk == nullptr;
+}
+
 }  // namespace
 
 PrefixMatch CacheImpl::MatchOf(const PathMatch& found) const {
@@ -26,7 +30,7 @@ PrefixMatch CacheImpl::MatchOf(const PathMatch& found) const {
                               .rows_used = step.rows_used,
                               .row_count = step.row_count,
                               .byte_count = place.byte_count,
-                              .tier = place.ram != nullptr ? Tier::kRam : Tier::kDisk});
+                              .tier = InMemory(place) ? Tier::kRam : Tier::kDisk});
   }
   return match;
 }
@@ -37,15 +41,20 @@ PrefixMatch CacheImpl::Lookup(DomainId domain, std::span<const Token> tokens, To
   {
     MutexLock lock(shared_->mu);
     CacheTables& tables = shared_->tables;
-    if (!shared_->has_disk() || tables.closing) return match;
+    if (!shared_->has_tier() || tables.closing) return match;
     const PathMatch found = tables.index.Find(domain, Head(tokens, limit), rule);
-    if (found.steps.empty()) {
+    match = MatchOf(found);
+    const bool in_ram = std::ranges::any_of(match.segments, [](const MatchedSegment& segment) {
+      return segment.tier == Tier::kRam;
+    });
+    ++(in_ram ? tables.ram.hits : tables.ram.misses);
+    if (match.segments.empty()) {
       ++tables.activity.misses;
       return match;
     }
     ++tables.activity.hits;
-    match = MatchOf(found);
     tables.ledger.TouchChain(match.segments.back().id, /*count_hit=*/true);
+    shared_->TouchInRam(match.segments.back().id);
     shared_->Pin(match.segments.back().id);
   }
   match.lease = std::make_shared<SegmentPin>(shared_, match.segments.back().id);
@@ -55,7 +64,7 @@ PrefixMatch CacheImpl::Lookup(DomainId domain, std::span<const Token> tokens, To
 TokenCount CacheImpl::Peek(DomainId domain, std::span<const Token> tokens, TokenCount limit,
                            ResumeRule rule) {
   MutexLock lock(shared_->mu);
-  if (!shared_->has_disk() || shared_->tables.closing) return 0;
+  if (!shared_->has_tier() || shared_->tables.closing) return 0;
   return shared_->tables.index.Find(domain, Head(tokens, limit), rule).tokens;
 }
 

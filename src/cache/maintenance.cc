@@ -19,20 +19,48 @@ Result<std::uint64_t> CacheImpl::Maintain(const std::function<Result<std::uint64
 
 Result<std::uint64_t> CacheImpl::Prune(std::uint64_t target_bytes,
                                        std::optional<ModelIdentity> model) {
-  return Maintain([&] { return writer_->ShrinkTo(target_bytes, model, RemovalCause::kPrune); });
+  return Maintain([&]() -> Result<std::uint64_t> {
+    return shared_->has_disk() ? writer_->ShrinkTo(target_bytes, model, RemovalCause::kPrune)
+                               : EvictFromRam(target_bytes, model, RemovalCause::kPrune);
+  });
 }
 
 Result<std::uint64_t> CacheImpl::Clear(std::optional<ModelIdentity> model) {
   return Maintain([&]() -> Result<std::uint64_t> {
+    if (!shared_->has_disk()) return EvictFromRam(0, model, RemovalCause::kClear);
     writer_->Evict({.free_bytes = std::numeric_limits<std::uint64_t>::max(),
                     .model = model,
                     .cause = RemovalCause::kClear});
+    // What only RAM holds, and copies of what is in use.
+    EvictFromRam(0, model, RemovalCause::kClear);
     return writer_->GiveBackSpace(0);
   });
 }
 
+std::uint64_t CacheImpl::EvictFromRam(std::uint64_t target_bytes,
+                                      const std::optional<ModelIdentity>& model,
+                                      RemovalCause cause) {
+  MutexLock lock(shared_->mu);
+  return shared_->EvictFromRam(target_bytes, model, cause);
+}
+
+void CacheImpl::DropRam(const ModelIdentity& model) {
+  EvictFromRam(0, model, RemovalCause::kEviction);
+}
+
+Status CacheImpl::SetRamLimit(std::uint64_t budget_bytes) {
+  if (writer_ == nullptr) {
+    return MakeError(ErrorCode::kUnavailable, "no cache tier was on at start");
+  }
+  MutexLock lock(shared_->mu);
+  shared_->SetRamBudget(budget_bytes);
+  return {};
+}
+
 Status CacheImpl::SetDiskLimits(std::uint64_t budget_bytes, std::uint64_t minimum_free_bytes) {
-  if (writer_ == nullptr) return MakeError(ErrorCode::kUnavailable, "the disk tier is not active");
+  if (!shared_->has_disk()) {
+    return MakeError(ErrorCode::kUnavailable, "the disk tier is not active");
+  }
   Status status;
   const auto apply = [&] {
     std::uint64_t leftover_bytes = 0;

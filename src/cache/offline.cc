@@ -162,7 +162,9 @@ std::vector<OfflineStore::Item> OfflineStore::ItemsByPlace() {
 void OfflineStore::CheckOne(const Item& item, bool remove_bad, StoreReport* report) {
   const auto buffer = shared_->pool->Acquire(item.place.byte_count);
   Status read;
-  if (item.place.byte_count > 0) {
+  if (buffer == nullptr) {
+    read = MakeError(ErrorCode::kResourceExhausted, "out of memory");
+  } else if (item.place.byte_count > 0) {
     read = shared_->disk.packs->Read(item.place.disk->extents(), buffer->blocks());
   }
   if (!read && read.error().code != ErrorCode::kCorrupt) {

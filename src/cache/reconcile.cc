@@ -34,7 +34,8 @@ bool PlaceOnDisk(SharedState& shared, const SegmentRow& row) REQUIRES(shared.mu)
   auto stored = std::make_shared<StoredExtents>(shared.disk.packs.get(), row.extents);
   if (stored->block_bytes() < row.byte_count) return false;
   if (!row.extents.empty() && !shared.disk.packs->MarkUsed(row.extents)) return false;
-  shared.tables.places.emplace(row.id, Place{.ram = nullptr,
+  shared.tables.places.emplace(row.id, Place{.pending = nullptr,
+                                             .in_ram = false,
                                              .disk = std::move(stored),
                                              .digest = row.digest,
                                              .end_hash = row.end_hash,

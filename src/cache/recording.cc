@@ -28,6 +28,14 @@ std::span<const Token> Head(std::span<const Token> path, TokenCount count) {
   return path.first(std::min(path.size(), static_cast<std::size_t>(std::max(count, 0))));
 }
 
+// Buffers come from AcquireBuffer, and so from this cache.
+std::shared_ptr<PendingBytes> PendingOf(std::unique_ptr<Buffer> bytes) {
+  auto* const pooled = dynamic_cast<PooledBuffer*>(bytes.get());
+  SKIPPY_CHECK(pooled != nullptr, "a buffer of this cache");
+  (void)bytes.release();
+  return std::make_shared<PendingBytes>(std::shared_ptr<PooledBuffer>(pooled));
+}
+
 SegmentId TipOf(const PathMatch& match) {
   return match.steps.empty() ? SegmentId::kNone : match.steps.back().segment;
 }
@@ -171,7 +179,7 @@ RefusalReason RecordingImpl::Append(std::span<const Token> path, const Run& run,
   const std::span<const Token> head = Head(path, end);
   Place place;
   place.byte_count = bytes->bytes().size();
-  place.ram = std::move(bytes);
+  place.pending = PendingOf(std::move(bytes));
   place.end_hash = HashUpTo(head);
   place.end_token = end;
   MutexLock lock(shared_->mu);
@@ -205,7 +213,7 @@ RefusalReason RecordingImpl::AppendCheckpoint(std::span<const Token> path, Token
   const std::span<const Token> head = Head(path, position);
   Place place;
   place.byte_count = bytes->bytes().size();
-  place.ram = std::move(bytes);
+  place.pending = PendingOf(std::move(bytes));
   place.end_hash = HashUpTo(head);
   place.end_token = position;
   MutexLock lock(shared_->mu);

@@ -53,7 +53,9 @@ enum class PieceState { kWaiting, kReading, kReady, kFailed };
 struct Piece {
   Place place;  // constant
   PieceState state = PieceState::kWaiting;
-  std::unique_ptr<PooledBuffer> buffer;
+  // With kReady: the bytes and who keeps them.
+  std::span<const std::byte> bytes;
+  std::shared_ptr<const void> holder;
 };
 
 // What the restoring thread and the reading threads share. A read that is under way when the
@@ -86,7 +88,14 @@ class RestoreJob : public std::enable_shared_from_this<RestoreJob> {
       REQUIRES(shared_->mu);
   void Read(std::size_t index) EXCLUDES(mu_);
   void Fail(std::size_t index) EXCLUDES(mu_);
-  bool ReadVerified(const MatchedSegment& segment, const Place& place, PooledBuffer& buffer);
+  // The bytes and their digest; nullopt when they are not those that were recorded.
+  std::optional<HashedBytes> ReadVerified(const MatchedSegment& segment, const Place& place,
+                                          const std::shared_ptr<PooledBuffer>& buffer);
+  void TakeFromMemory(SegmentId id, Piece* piece) REQUIRES(shared_->mu);
+  bool ShouldPromote(const std::vector<Piece>& pieces) REQUIRES(shared_->mu);
+  // Hands verified bytes to the RAM tier when this restore is worth it. Null: it does not take them.
+  std::shared_ptr<const RamLayout> Promote(std::size_t index, HashedBytes bytes,
+                                           PooledBuffer& buffer);
   void CountRead(std::uint64_t byte_count);
   void Wake() EXCLUDES(wake_mu_);
 
@@ -99,7 +108,9 @@ class RestoreJob : public std::enable_shared_from_this<RestoreJob> {
 
   const std::shared_ptr<SharedState> shared_;
   const std::weak_ptr<ReadThreads> threads_;
-  PrefixMatch match_;  // constant after construction; without its lease
+  PrefixMatch match_;  // constant after Prepare; without its lease
+  SegmentId promoted_tip_ = SegmentId::kNone;  // the last segment on disk; constant after Prepare
+  bool promotes_ = false;                      // constant after Prepare
 
   std::atomic<bool> counted_fill_{false};
   Mutex mu_;
@@ -133,11 +144,46 @@ void RestoreJob::Prepare(std::span<const Token> path) {
         break;
       }
       pieces[i].place = found->second;
-      if (found->second.ram != nullptr) pieces[i].state = PieceState::kReady;
+      TakeFromMemory(segment.id, &pieces[i]);
+      match_.segments[i].tier =
+          pieces[i].state == PieceState::kReady ? Tier::kRam : Tier::kDisk;
+      if (pieces[i].state == PieceState::kFailed) break;
     }
+    promotes_ = ShouldPromote(pieces);
   }
   MutexLock lock(mu_);
   held_.pieces = std::move(pieces);
+}
+
+// No copy, no hash: the holder keeps the bytes from being evicted.
+void RestoreJob::TakeFromMemory(SegmentId id, Piece* piece) {
+  const Place& place = piece->place;
+  if (place.pending != nullptr) {
+    piece->bytes = place.pending->buffer->bytes();
+    piece->holder = place.pending;
+    piece->state = PieceState::kReady;
+  } else if (place.in_ram) {
+    const auto layout = shared_->ram.Peek(RamKeyOf(id, place.end_hash));
+    SKIPPY_CHECK(layout != nullptr, "places and RAM tier disagree");
+    piece->bytes = layout->segments.front().handle.bytes;
+    piece->holder = layout;
+    piece->state = PieceState::kReady;
+  } else if (place.disk == nullptr) {
+    piece->state = place.byte_count == 0 ? PieceState::kReady : PieceState::kFailed;
+  }
+}
+
+bool RestoreJob::ShouldPromote(const std::vector<Piece>& pieces) {
+  CacheTables& tables = shared_->tables;
+  PromotionTable::Fill fill{.tokens = match_.tokens, .limit_bytes = tables.ram.budget_bytes / 2};
+  for (std::size_t i = 0; i < pieces.size(); ++i) {
+    if (pieces[i].state != PieceState::kWaiting || pieces[i].place.disk == nullptr) continue;
+    promoted_tip_ = match_.segments[i].id;
+    fill.byte_count += pieces[i].place.byte_count;
+  }
+  fill.tip = promoted_tip_;
+  if (fill.byte_count == 0 || tables.ram.budget_bytes == 0) return false;
+  return tables.promotion.Observe(fill, shared_->env->MonotonicNow());
 }
 
 void RestoreJob::ReadAhead(std::size_t next) {
@@ -182,15 +228,14 @@ std::span<const std::byte> RestoreJob::BytesOf(std::size_t index) {
   MutexLock lock(mu_);
   Piece& piece = held_.pieces[index];
   SKIPPY_CHECK(piece.state == PieceState::kReady, "bytes of a segment that is not ready");
-  if (piece.buffer != nullptr) return piece.buffer->bytes();
-  return piece.place.ram->bytes();
+  return piece.bytes;
 }
 
 void RestoreJob::Drop(std::size_t index) {
-  std::unique_ptr<PooledBuffer> buffer;
+  std::shared_ptr<const void> holder;
   Place place;
   MutexLock lock(mu_);
-  buffer = std::move(held_.pieces[index].buffer);
+  std::swap(holder, held_.pieces[index].holder);
   std::swap(place, held_.pieces[index].place);
 }
 
@@ -222,17 +267,32 @@ void RestoreJob::Read(std::size_t index) {
     }
     place = held_.pieces[index].place;
   }
-  auto buffer = shared_->pool->Acquire(place.byte_count);
-  const bool good = ReadVerified(match_.segments[index], place, *buffer);
-  if (good) CountRead(place.byte_count);
+  std::shared_ptr<PooledBuffer> buffer = shared_->pool->Acquire(place.byte_count);
+  std::optional<HashedBytes> verified;
+  if (buffer != nullptr) verified = ReadVerified(match_.segments[index], place, buffer);
+  const bool good = verified.has_value();
+  std::span<const std::byte> bytes;
+  std::shared_ptr<const void> holder;
+  if (good) {
+    CountRead(place.byte_count);
+    bytes = buffer->bytes();
+    if (auto layout = Promote(index, *std::exchange(verified, std::nullopt), *buffer)) {
+      bytes = layout->segments.front().handle.bytes;
+      holder = std::move(layout);
+      buffer.reset();  // the tier's now
+    } else {
+      holder = std::move(buffer);
+    }
+  }
   place = {};
   {
     MutexLock lock(mu_);
     Piece& piece = held_.pieces[index];
     piece.state = good ? PieceState::kReady : PieceState::kFailed;
     if (good) {
-      bytes_read_ += buffer->bytes().size();
-      piece.buffer = std::move(buffer);
+      bytes_read_ += bytes.size();
+      piece.bytes = bytes;
+      piece.holder = std::move(holder);
     }
     --reads_under_way_;
     let_go = LetGoIfIdle();
@@ -240,23 +300,33 @@ void RestoreJob::Read(std::size_t index) {
   Wake();
 }
 
-bool RestoreJob::ReadVerified(const MatchedSegment& segment, const Place& place,
-                              PooledBuffer& buffer) {
+std::optional<HashedBytes> RestoreJob::ReadVerified(const MatchedSegment& segment,
+                                                    const Place& place,
+                                                    const std::shared_ptr<PooledBuffer>& buffer) {
+  Status read;
   if (place.byte_count > 0) {
-    const Status read = shared_->disk.packs->Read(place.disk->extents(), buffer.blocks());
-    if (!read) {
-      LogWarning("cache: segment {} could not be read: {}", static_cast<std::uint64_t>(segment.id),
-                 read.error().text);
-      MutexLock lock(shared_->mu);
-      shared_->tables.activity.last_error = read.error().text;
-      if (read.error().code != ErrorCode::kCorrupt) return false;
-    }
-    if (read && HashBytes<SegmentDigest>(buffer.bytes()) == place.digest) return true;
-  } else if (HashBytes<SegmentDigest>({}) == place.digest) {
-    return true;
+    read = shared_->disk.packs->Read(place.disk->extents(), buffer->blocks());
+  }
+  if (!read) {
+    LogWarning("cache: segment {} could not be read: {}", static_cast<std::uint64_t>(segment.id),
+               read.error().text);
+    MutexLock lock(shared_->mu);
+    shared_->tables.activity.last_error = read.error().text;
+    if (read.error().code != ErrorCode::kCorrupt) return std::nullopt;
+  } else {
+    HashedBytes bytes({buffer, buffer->bytes(), buffer->capacity_bytes()});
+    if (bytes.digest() == place.digest) return bytes;
   }
   shared_->ReportBadSegment(segment.id, place.disk);
-  return false;
+  return std::nullopt;
+}
+
+std::shared_ptr<const RamLayout> RestoreJob::Promote(std::size_t index, HashedBytes bytes,
+                                                     PooledBuffer& buffer) {
+  if (!promotes_ || buffer.bytes().empty()) return nullptr;
+  MutexLock lock(shared_->mu);
+  shared_->tables.promotion.MarkAttempted(promoted_tip_);
+  return shared_->PromoteToRam(match_.segments[index].id, std::move(bytes), buffer);
 }
 
 void RestoreJob::CountRead(std::uint64_t byte_count) {

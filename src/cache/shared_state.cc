@@ -25,7 +25,11 @@ SharedState::SharedState(const CacheOptions& cache_options, Env* environment)
       env(environment),
       pool(BufferPool::Create(
           {.charged_bytes = cache_options.write_queue_bytes,
-           .idle_bytes = std::min(cache_options.write_queue_bytes, kMaxIdleBufferBytes)})) {}
+           .idle_bytes = std::min(cache_options.write_queue_bytes, kMaxIdleBufferBytes)})),
+      ram(cache_options.ram.budget_bytes) {
+  MutexLock lock(mu);
+  tables.ram.budget_bytes = cache_options.ram.budget_bytes;
+}
 
 void SharedState::Collect(const LedgerRemovals& removals, RemovalCause cause) {
   const std::chrono::nanoseconds now = env->WallNow();
@@ -34,6 +38,7 @@ void SharedState::Collect(const LedgerRemovals& removals, RemovalCause cause) {
     const auto found = tables.places.find(id);
     SKIPPY_CHECK(found != tables.places.end(), "segment without a place");
     tables.removal_log.Add({found->second.end_hash, found->second.end_token, now, cause});
+    if (found->second.in_ram) ram.Remove(RamKeyOf(id, found->second.end_hash));
     if (found->second.disk != nullptr) {
       tables.payload_bytes -= found->second.byte_count;
       tables.removed_segments.push_back({id, std::move(found->second.disk)});
@@ -63,7 +68,8 @@ void SharedState::Unpin(SegmentId id) {
 void SharedState::PublishAt(SegmentId tip, TokenCount token_count) {
   const Ledger::Added added = tables.ledger.AddManifest(tip, token_count);
   tables.ledger.TouchChain(tip, /*count_hit=*/false);
-  if (added.is_new) Enqueue({.manifest = added.id});
+  TouchInRam(tip);
+  if (added.is_new) Enqueue({.manifest = added.id, .is_use = true});
 }
 
 void SharedState::Enqueue(const WriteItem& item) {
@@ -75,8 +81,11 @@ void SharedState::Enqueue(const WriteItem& item) {
 bool SharedState::QueueIsFull() const { return tables.queue.size() >= kMaxQueueItems; }
 
 RefusalReason SharedState::Admits(std::uint64_t byte_count) const {
-  if (!has_disk() || tables.closing) return RefusalReason::kDisabled;
-  if (byte_count > tables.plan.pack_capacity_bytes) return RefusalReason::kSkippedOversize;
+  if (!has_tier() || tables.closing) return RefusalReason::kDisabled;
+  const std::uint64_t disk_bytes = has_disk() ? tables.plan.pack_capacity_bytes : 0;
+  if (byte_count > std::max(disk_bytes, tables.ram.budget_bytes)) {
+    return RefusalReason::kSkippedOversize;
+  }
   if (QueueIsFull()) return RefusalReason::kQueueFull;
   return RefusalReason::kNone;
 }

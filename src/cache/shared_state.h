@@ -21,10 +21,12 @@
 #include "cache/budget.h"
 #include "cache/buffer_pool.h"
 #include "cache/ledger.h"
+#include "cache/promotion.h"
 #include "cache/removal_log.h"
 #include "catalog/catalog.h"
 #include "index/prefix_index.h"
 #include "pack/pack_store.h"
+#include "ram/ram_pool.h"
 #include "skippy/cache.h"
 
 namespace skippy {
@@ -57,14 +59,38 @@ class StoredExtents {
   std::atomic<bool> quarantined_{false};
 };
 
-// Where the bytes of one segment are: in memory until they are durable, then on disk.
+// Bytes that wait for the writer, or for a restore that found them there.
+struct PendingBytes {
+  explicit PendingBytes(std::shared_ptr<PooledBuffer> bytes) : buffer(std::move(bytes)) {}
+  // Set under SharedState::mu once the RAM tier has them: tells it that somebody still reads.
+  std::shared_ptr<const RamLayout> held;
+  const std::shared_ptr<PooledBuffer> buffer;
+};
+
+// Where the bytes of one segment are: in memory until the writer is done with them, then in the
+// RAM tier, on disk, or both. Segments without bytes need none of these.
 struct Place {
-  std::shared_ptr<Buffer> ram;
+  std::shared_ptr<PendingBytes> pending;
+  bool in_ram = false;  // in SharedState::ram under RamKeyOf
   std::shared_ptr<StoredExtents> disk;
   SegmentDigest digest;  // with `disk`
   PathHash end_hash;
   std::uint64_t byte_count = 0;
   TokenCount end_token = 0;  // of the path that `end_hash` names
+};
+
+// Names a segment in the RAM tier: by its token path, which covers state identity and namespace, and
+// by its id.
+RamKey RamKeyOf(SegmentId id, const PathHash& end_hash);
+SegmentId SegmentOf(const RamKey& key);
+
+// What the tables know about the RAM tier besides SharedState::ram.
+struct RamActivity {
+  std::uint64_t budget_bytes = 0;
+  std::uint64_t hits = 0;    // lookups that found bytes in it
+  std::uint64_t misses = 0;  // those that found none
+  std::uint64_t promotions = 0;
+  std::uint64_t promotions_refused = 0;
 };
 
 struct RemovedRow {
@@ -76,6 +102,8 @@ struct RemovedRow {
 struct WriteItem {
   SegmentId segment = SegmentId::kNone;
   ManifestId manifest = ManifestId::kNone;
+  // The manifest was published, so its chain counts as used once the RAM tier has all of it.
+  bool is_use = false;
 };
 
 struct Domain {
@@ -110,6 +138,8 @@ struct CacheTables {
   std::uint64_t payload_bytes = 0;   // durable
   std::uint64_t evicted_manifests = 0;
   std::uint64_t quarantined_objects = 0;
+  RamActivity ram;
+  PromotionTable promotion;
   CacheActivity activity;
   Reconciliation reconciliation;
   RemovalLog removal_log;
@@ -131,6 +161,7 @@ class SharedState {
   Env* const env;
   const std::shared_ptr<BufferPool> pool;
   DiskTier disk;  // packs is null without a usable disk tier
+  RamPool ram;    // called under mu wherever it may evict; its own lock is the inner one
 
   Mutex mu;
   CondVar work;     // the queue, jobs or removals grew, or closing
@@ -138,6 +169,7 @@ class SharedState {
   CacheTables tables GUARDED_BY(mu);
 
   bool has_disk() const { return disk.packs != nullptr; }
+  bool has_tier() const { return has_disk() || options.ram.budget_bytes > 0; }
 
   // Takes segments that nobody needs out of the index and the places.
   void Collect(const LedgerRemovals& removals, RemovalCause cause) REQUIRES(mu);
@@ -152,6 +184,28 @@ class SharedState {
   // Takes new state at all; the reason otherwise.
   RefusalReason Admits(std::uint64_t byte_count) const REQUIRES(mu);
   void CountRefusal(RefusalReason reason) REQUIRES(mu);
+
+  // The RAM tier (ram_tier.cc).
+  // Memory for a segment of that size within the tier's budget; null when there is no room.
+  std::unique_ptr<PooledBuffer> AcquireInRam(std::uint64_t byte_count) REQUIRES(mu);
+  // Takes verified bytes of a segment in, into room that was reserved for them. False when the
+  // segment is gone or the tier refused it.
+  bool AdmitToRam(SegmentId id, RamOrigin origin, HashedBytes bytes, RamReservation reservation)
+      REQUIRES(mu);
+  // Moves what a restore read from the disk into the tier; the layout keeps it there while it lives.
+  // Null when there is no room or the segment is gone.
+  std::shared_ptr<const RamLayout> PromoteToRam(SegmentId id, HashedBytes bytes,
+                                                PooledBuffer& buffer) REQUIRES(mu);
+  // What is nearer to the end of a path leaves first, so it counts as used earlier.
+  void TouchInRam(SegmentId tip) REQUIRES(mu);
+  // Evicts until the tier holds `target_bytes`, with `model` only that model's; returns what was
+  // freed.
+  std::uint64_t EvictFromRam(std::uint64_t target_bytes, const std::optional<ModelIdentity>& model,
+                             RemovalCause cause) REQUIRES(mu);
+  void SetRamBudget(std::uint64_t budget_bytes) REQUIRES(mu);
+  // A segment with no copy on disk may leave only as the end of a path that nobody uses.
+  RamEvictionFilter RamVictims(const std::optional<ModelIdentity>& model) const REQUIRES(mu);
+  void LeaveRam(const std::vector<RamKey>& keys, RemovalCause cause) REQUIRES(mu);
 
   // A segment whose bytes on disk are not those that were recorded. Asks the catalog whether the
   // extents still are the segment's before anything is blamed. Does I/O.

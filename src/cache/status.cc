@@ -41,7 +41,12 @@ void CacheImpl::CollectInventory(CacheStatus* status) {
     MutexLock lock(shared_->mu);
     const auto slice = shared_->tables.ledger.ListManifests(after, kSliceManifests);
     for (const Ledger::Manifest& manifest : slice) {
-      if (manifest.durable) {
+      const Place& tip = shared_->tables.places.at(manifest.row.tip);
+      if (tip.in_ram) {
+        ++status->ram.entries;
+        status->ram.logical_bytes += shared_->tables.ledger.FindSegment(manifest.row.tip)->chain_bytes;
+      }
+      if (manifest.durable || !shared_->has_disk()) {
         status->inventory.push_back(EntryOf(shared_->tables, manifest.row));
       }
       after = manifest.row.id;
@@ -55,10 +60,28 @@ void CacheImpl::CollectInventory(CacheStatus* status) {
   }
 }
 
+void CacheImpl::CollectRam(RamUsage* ram) {
+  const RamStats stats = shared_->ram.GetStats();
+  ram->budget_bytes = stats.budget_bytes;
+  ram->resident_bytes = stats.resident_bytes;
+  ram->in_flight_bytes = stats.reserved_bytes + stats.detached_bytes;
+  ram->segments = stats.segments;
+  ram->inserts = stats.inserts;
+  ram->evictions = stats.evictions;
+  ram->admission_refusals = stats.refusals;
+  ram->buffer_bytes = shared_->pool->other_bytes();
+  MutexLock lock(shared_->mu);
+  const RamActivity& activity = shared_->tables.ram;
+  ram->hits = activity.hits;
+  ram->misses = activity.misses;
+  ram->promotions = activity.promotions;
+  ram->promotions_refused = activity.promotions_refused;
+}
+
 CacheStatus CacheImpl::GetStatus() {
   CacheStatus status;
   status.directory = shared_->options.disk.directory;
-  status.ram.budget_bytes = shared_->options.ram.budget_bytes;
+  CollectRam(&status.ram);
   DiskUsage& disk = status.disk;
   {
     MutexLock lock(shared_->mu);
@@ -77,7 +100,10 @@ CacheStatus CacheImpl::GetStatus() {
   }
   status.activity.write_queue_bytes = shared_->pool->charged_bytes();
   disk.reserved_inflight_bytes = status.activity.write_queue_bytes;
-  if (!shared_->has_disk()) return status;
+  if (!shared_->has_disk()) {
+    CollectInventory(&status);
+    return status;
+  }
   status.directory = shared_->disk.root;
   disk.used_bytes = writer_->PhysicalBytes();
   disk.quarantined_bytes = shared_->disk.packs->Usage().quarantined_bytes;

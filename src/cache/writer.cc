@@ -59,6 +59,10 @@ void Writer::Loop() {
     }
     WriteGroup(group);
     MutexLock lock(shared_.mu);
+    for (const ManifestId id : group.used) {
+      const Ledger::Manifest* manifest = shared_.tables.ledger.FindManifest(id);
+      if (manifest != nullptr) shared_.TouchInRam(manifest->row.tip);
+    }
     shared_.tables.settled_items += group.item_count;
     shared_.settled.NotifyAll();
   }
@@ -97,6 +101,7 @@ void Writer::TakeGroup(Group* group) {
     ++group->item_count;
     if (item.manifest != ManifestId::kNone) {
       group->manifests.push_back(item.manifest);
+      if (item.is_use) group->used.push_back(item.manifest);
       continue;
     }
     const auto place = tables.places.find(item.segment);
@@ -109,34 +114,67 @@ void Writer::TakeGroup(Group* group) {
 void Writer::WriteGroup(const Group& group) {
   std::vector<Written> written;
   if (!group.segments.empty()) {
-    const Refusal refusal = CheckSpace();
-    for (const SegmentId id : group.segments) {
-      if (refusal.reason != RefusalReason::kNone) {
-        Refuse(id, refusal);
-      } else {
-        WriteSegment(id, &written);
-      }
-    }
+    const Refusal refusal = shared_.has_disk() ? CheckSpace() : Refusal{};
+    for (const SegmentId id : group.segments) WriteSegment(id, refusal, &written);
   }
+  if (!shared_.has_disk()) return;
   if (!written.empty()) {
     if (const Status synced = shared_.disk.packs->Sync(); !synced) {
-      Forget(group, written, synced.error());
+      Forget(group, &written, synced.error());
       return;
     }
   }
   CommitGroup(group, std::move(written));
 }
 
-void Writer::WriteSegment(SegmentId id, std::vector<Written>* written) {
-  std::shared_ptr<Buffer> payload;
+bool Writer::HasDurableParent(SegmentId id, const std::vector<Written>& written) {
+  const SegmentId parent = shared_.tables.ledger.FindSegment(id)->parent;
+  return parent == SegmentId::kNone || shared_.tables.places.at(parent).disk != nullptr ||
+         std::ranges::any_of(written, [&](const Written& entry) { return entry.id == parent; });
+}
+
+bool Writer::KeepInRam(Written* written) {
+  const std::shared_ptr<PooledBuffer> buffer = std::move(written->buffer);
+  const auto found = shared_.tables.places.find(written->id);
+  if (found == shared_.tables.places.end() || !buffer->in_ram_tier()) return false;
+  if (written->byte_count() == 0) {
+    found->second.pending = nullptr;
+    return true;
+  }
+  return shared_.AdmitToRam(written->id, RamOrigin::kRecorded, std::move(written->payload),
+                            buffer->TakeReservation());
+}
+
+void Writer::WriteSegment(SegmentId id, const Refusal& refusal, std::vector<Written>* written) {
+  std::shared_ptr<PooledBuffer> buffer;
+  bool to_disk = shared_.has_disk() && refusal.reason == RefusalReason::kNone;
   {
     MutexLock lock(shared_.mu);
     const auto place = shared_.tables.places.find(id);
     if (place == shared_.tables.places.end()) return;  // removed meanwhile
-    payload = place->second.ram;
+    buffer = place->second.pending->buffer;
+    to_disk = to_disk && HasDurableParent(id, *written) &&
+              place->second.byte_count <= shared_.tables.plan.pack_capacity_bytes;
   }
-  const std::span<const std::byte> bytes = payload->bytes();
-  Written entry{.id = id, .digest = HashBytes<SegmentDigest>(bytes), .byte_count = bytes.size()};
+  if (!to_disk && !buffer->in_ram_tier()) {
+    buffer->EndCharge();
+    Refuse(id, refusal.reason == RefusalReason::kNone
+                   ? Refusal{RefusalReason::kInsufficientSpace, "no room in RAM"}
+                   : refusal,
+           nullptr);
+    return;
+  }
+  const std::span<const std::byte> bytes = buffer->bytes();
+  Written entry{.id = id,
+                .buffer = buffer,
+                .payload = HashedBytes({buffer, bytes, buffer->capacity_bytes()}),
+                .extents = {}};
+  buffer->EndCharge();
+  buffer.reset();
+  if (!to_disk) {
+    Refuse(id, refusal, &entry);
+    return;
+  }
   if (!bytes.empty()) {
     Result<ExtentList> extents = Allocate(bytes.size());
     if (!extents) {
@@ -145,12 +183,13 @@ void Writer::WriteSegment(SegmentId id, std::vector<Written>* written) {
       Refuse(id, {low_space   ? RefusalReason::kReadOnlyLowSpace
                   : exhausted ? RefusalReason::kInsufficientSpace
                               : RefusalReason::kStorageError,
-                  extents.error().text});
+                  extents.error().text},
+             &entry);
       return;
     }
     if (const Status status = shared_.disk.packs->Write(*extents, bytes); !status) {
       shared_.disk.packs->Free(*extents);
-      Refuse(id, {RefusalReason::kStorageError, status.error().text});
+      Refuse(id, {RefusalReason::kStorageError, status.error().text}, &entry);
       return;
     }
     entry.extents = std::move(*extents);
@@ -170,11 +209,16 @@ void Writer::SetState(TierState state, const std::string& reason) {
   tables.tier_reason = reason;
 }
 
-void Writer::Refuse(SegmentId id, const Refusal& refusal) {
+void Writer::Refuse(SegmentId id, const Refusal& refusal, Written* written) {
   MutexLock lock(shared_.mu);
   CacheTables& tables = shared_.tables;
-  shared_.CountRefusal(refusal.reason);
-  if (tables.places.contains(id)) shared_.RemoveSubtree(id, RemovalCause::kDropped);
+  const bool kept = written != nullptr && KeepInRam(written);
+  if (refusal.reason != RefusalReason::kNone) {
+    shared_.CountRefusal(refusal.reason);
+  } else if (!kept) {
+    shared_.CountRefusal(RefusalReason::kInsufficientSpace);
+  }
+  if (!kept && tables.places.contains(id)) shared_.RemoveSubtree(id, RemovalCause::kDropped);
   if (refusal.reason == RefusalReason::kReadOnlyLowSpace) {
     SetState(TierState::kReadOnlyLowSpace, "read_only_low_space: " + refusal.text);
   } else if (refusal.reason == RefusalReason::kStorageError) {
@@ -192,8 +236,8 @@ SegmentRow Writer::MakeRow(const Written& written) {
           .first_token = segment.first_token,
           .token_count = segment.token_count,
           .end_hash = shared_.tables.places.at(written.id).end_hash,
-          .digest = written.digest,
-          .byte_count = written.byte_count,
+          .digest = written.payload.digest(),
+          .byte_count = written.byte_count(),
           .extents = written.extents};
 }
 
@@ -222,7 +266,7 @@ void Writer::AddRows(const Group& group, std::vector<Written>* written, CatalogB
     const Ledger::Manifest* manifest = tables.ledger.FindManifest(id);
     if (manifest == nullptr) continue;
     const SegmentId tip = manifest->row.tip;
-    if (tables.places.at(tip).ram != nullptr && !added.contains(tip)) continue;
+    if (tables.places.at(tip).disk == nullptr && !added.contains(tip)) continue;
     batch->add_manifests.push_back(manifest->row);
   }
 }
@@ -239,31 +283,30 @@ void Writer::CommitGroup(const Group& group, std::vector<Written> written) {
   }
   if (batch.empty()) return;
   if (const Status committed = Commit(batch, std::move(removed)); !committed) {
-    Forget(group, written, committed.error());
+    Forget(group, &written, committed.error());
     return;
   }
-  std::vector<std::shared_ptr<Buffer>> done_with;
+  std::vector<std::shared_ptr<PendingBytes>> done_with;
   MutexLock lock(shared_.mu);
-  Settle(batch, written, &done_with);
+  Settle(batch, &written, &done_with);
 }
 
-void Writer::Settle(const CatalogBatch& batch, const std::vector<Written>& written,
-                    std::vector<std::shared_ptr<Buffer>>* done_with) {
+void Writer::Settle(const CatalogBatch& batch, std::vector<Written>* written,
+                    std::vector<std::shared_ptr<PendingBytes>>* done_with) {
   CacheTables& tables = shared_.tables;
   for (const DomainRow& row : batch.add_domains) tables.domains.at(row.id).durable = true;
-  for (const Written& entry : written) {
+  for (Written& entry : *written) {
     auto stored = std::make_shared<StoredExtents>(shared_.disk.packs.get(), entry.extents);
-    tables.activity.bytes_written += entry.byte_count;
+    tables.activity.bytes_written += entry.byte_count();
     const auto place = tables.places.find(entry.id);
     if (place == tables.places.end()) {  // removed during the commit
       tables.removed_segments.push_back({entry.id, std::move(stored)});
       continue;
     }
     place->second.disk = std::move(stored);
-    place->second.digest = entry.digest;
-    done_with->push_back(std::move(place->second.ram));
-    place->second.ram = nullptr;
-    tables.payload_bytes += entry.byte_count;
+    place->second.digest = entry.payload.digest();
+    tables.payload_bytes += entry.byte_count();
+    if (!KeepInRam(&entry)) done_with->push_back(std::exchange(place->second.pending, nullptr));
   }
   for (const ManifestRow& row : batch.add_manifests) {
     if (tables.ledger.MarkDurable(row.id)) {
@@ -272,18 +315,22 @@ void Writer::Settle(const CatalogBatch& batch, const std::vector<Written>& writt
       tables.removed_manifests.push_back(row.id);
     }
   }
-  if (!written.empty()) SetState(TierState::kActive, "");
+  if (!written->empty()) SetState(TierState::kActive, "");
 }
 
-void Writer::Forget(const Group& group, const std::vector<Written>& written, const Error& error) {
+void Writer::Forget(const Group& group, std::vector<Written>* written, const Error& error) {
   // Whether the bytes or rows reached the medium is unknown: their blocks are not used again.
-  for (const Written& entry : written) shared_.disk.packs->Quarantine(entry.extents);
-  for (const Written& entry : written) {
-    Refuse(entry.id, {RefusalReason::kStorageError, error.text});
+  for (const Written& entry : *written) shared_.disk.packs->Quarantine(entry.extents);
+  for (Written& entry : *written) {
+    Refuse(entry.id, {RefusalReason::kStorageError, error.text}, &entry);
   }
   MutexLock lock(shared_.mu);
   LedgerRemovals removals;
   for (const ManifestId id : group.manifests) {
+    const Ledger::Manifest* manifest = shared_.tables.ledger.FindManifest(id);
+    if (manifest == nullptr) continue;
+    const Place& tip = shared_.tables.places.at(manifest->row.tip);
+    if (tip.in_ram && tip.disk == nullptr) continue;  // a prefix of the RAM tier
     shared_.tables.ledger.RemoveManifest(id, &removals);
   }
   shared_.Collect(removals, RemovalCause::kDropped);
@@ -343,6 +390,7 @@ Status Writer::CommitRemovals() {
 }
 
 void Writer::CommitTouches() {
+  if (!shared_.has_disk()) return;
   for (;;) {
     CatalogBatch batch;
     {

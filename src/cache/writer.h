@@ -11,8 +11,9 @@
 namespace skippy {
 
 // Takes what waits in groups. Order of a group: payload, one sync, one catalog commit, then its
-// segments count as durable and their memory copies are dropped. What cannot be written leaves the
-// index together with everything below it.
+// segments count as durable and their memory copies move into the RAM tier, or are dropped where
+// that had no room for them. What can neither be written nor kept in RAM leaves the index together
+// with everything below it. Without a disk tier the RAM tier is where everything goes.
 class Writer {
  public:
   explicit Writer(SharedState* shared) : shared_(*shared) {}
@@ -54,13 +55,16 @@ class Writer {
   struct Group {
     std::vector<SegmentId> segments;
     std::vector<ManifestId> manifests;
+    std::vector<ManifestId> used;  // of those, the ones that were published
     std::uint64_t item_count = 0;
   };
+  // A segment that left the queue; its bytes were hashed once, for both tiers.
   struct Written {
     SegmentId id = SegmentId::kNone;
-    SegmentDigest digest;
+    std::shared_ptr<PooledBuffer> buffer;
+    HashedBytes payload;
     ExtentList extents;
-    std::uint64_t byte_count = 0;
+    std::uint64_t byte_count() const { return payload.handle().bytes.size(); }
   };
   struct Refusal {
     RefusalReason reason = RefusalReason::kNone;
@@ -75,11 +79,17 @@ class Writer {
   // What stands against writing anything now.
   Refusal CheckSpace();
   bool CatalogIsFull();
-  void WriteSegment(SegmentId id, std::vector<Written>* written);
+  // With a `refusal` of the whole group only the RAM tier may take it.
+  void WriteSegment(SegmentId id, const Refusal& refusal, std::vector<Written>* written);
+  // Whether the catalog will know the segment above.
+  bool HasDurableParent(SegmentId id, const std::vector<Written>& written) REQUIRES(shared_.mu);
+  // Hands the bytes to the RAM tier. False when that does not hold the segment afterwards.
+  bool KeepInRam(Written* written) REQUIRES(shared_.mu);
   Result<ExtentList> Allocate(std::uint64_t byte_count);
   std::uint64_t EvictInMemory(const EvictionGoal& goal) REQUIRES(shared_.mu);
   std::uint64_t EvictToLowWater(std::uint64_t needed_bytes);
-  void Refuse(SegmentId id, const Refusal& refusal);
+  // Removes the segment unless the RAM tier keeps it.
+  void Refuse(SegmentId id, const Refusal& refusal, Written* written);
   void SetState(TierState state, const std::string& reason) REQUIRES(shared_.mu);
 
   // Adds rows of the group that are still wanted; the extents of others are free at once.
@@ -88,10 +98,10 @@ class Writer {
   SegmentRow MakeRow(const Written& written) REQUIRES(shared_.mu);
   void CommitGroup(const Group& group, std::vector<Written> written);
   // After a successful commit; the memory copies that are no longer needed go to `done_with`.
-  void Settle(const CatalogBatch& batch, const std::vector<Written>& written,
-              std::vector<std::shared_ptr<Buffer>>* done_with) REQUIRES(shared_.mu);
+  void Settle(const CatalogBatch& batch, std::vector<Written>* written,
+              std::vector<std::shared_ptr<PendingBytes>>* done_with) REQUIRES(shared_.mu);
   // After a failed one: what only it would have made durable is forgotten.
-  void Forget(const Group& group, const std::vector<Written>& written, const Error& error);
+  void Forget(const Group& group, std::vector<Written>* written, const Error& error);
   // One batch's worth of removals, so that a transaction stays short.
   std::vector<RemovedRow> TakeRemovals(CatalogBatch* batch) REQUIRES(shared_.mu);
   // Commits; then, and only then, the removed extents may be used again.

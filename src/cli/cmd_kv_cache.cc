@@ -40,7 +40,7 @@ void AddVerb(CLI::App* parent, Verb verb, const char* name, const char* help, in
   arguments->verb = verb;
   CLI::App* command = parent->add_subcommand(name, help);
   AddCommonFlags(command, arguments.get());
-  if (verb != Verb::kStatus) {
+  if (verb == Verb::kPrune || verb == Verb::kClear) {
     AddRemovalFlags(command, arguments.get());
   }
   if (verb == Verb::kPrune) {
@@ -48,6 +48,11 @@ void AddVerb(CLI::App* parent, Verb verb, const char* name, const char* help, in
         ->add_option("--target", arguments->target,
                      "evict down to SIZE (default: 85 % of the budget)")
         ->type_name("SIZE");
+  }
+  if (verb == Verb::kLimits) {
+    command->add_option("--cache-ram", arguments->cache_ram_mib, "budget of the RAM tier in MiB")
+        ->required()
+        ->type_name("N");
   }
   command->callback([arguments, exit_status] { *exit_status = Run(*arguments); });
 }
@@ -105,6 +110,7 @@ void AddKvCacheCommand(CLI::App& app, int* exit_status) {
   AddExplain(parent, exit_status);
   AddVerb(parent, Verb::kPrune, "prune", "Evict least recently used prefixes", exit_status);
   AddVerb(parent, Verb::kClear, "clear", "Remove everything that is not in use", exit_status);
+  AddVerb(parent, Verb::kLimits, "limits", "Change the budget of the RAM tier now", exit_status);
   AddOfflineVerb(parent, OfflineArguments::Verb::kVerify, "verify",
                  "Read and check everything in the store of a stopped server", exit_status);
   AddOfflineVerb(parent, OfflineArguments::Verb::kInspect, "inspect",

@@ -52,6 +52,10 @@ Result<Call> MakeCall(const KvCacheArguments& arguments) {
   if (arguments.verb == Verb::kStatus) {
     return Call{"GET", kPath, ""};
   }
+  if (arguments.verb == Verb::kLimits) {
+    return Call{"POST", std::string(kPath) + "/limits",
+                Json{{"cache_ram_mib", arguments.cache_ram_mib}}.dump()};
+  }
   Json body = Json::object();
   if (arguments.target) {
     const auto target_bytes = ParseByteSize(*arguments.target);
@@ -114,6 +118,9 @@ Outcome CallOne(const Endpoint& endpoint, const Call& call, const EndpointCaller
 }
 
 std::string Line(const KvCacheArguments& arguments, const Outcome& outcome) {
+  if (arguments.verb == Verb::kLimits) {
+    return RamLine(outcome.reply);
+  }
   return arguments.verb == Verb::kStatus ? StatusLine(outcome.reply) : MutationLine(outcome.reply);
 }
 
@@ -165,7 +172,8 @@ int RunKvCache(const KvCacheArguments& arguments, const Console& console,
   if (!request) {
     return Refuse(console, request.error().text, kExitUsage);
   }
-  if (arguments.verb != Verb::kStatus && !arguments.yes) {
+  const bool removes = arguments.verb == Verb::kPrune || arguments.verb == Verb::kClear;
+  if (removes && !arguments.yes) {
     if (!console.interactive) {
       return Refuse(console, "--yes: needed, because there is no terminal to ask on", kExitUsage);
     }

@@ -1,6 +1,7 @@
-// `skippy kv-cache status|prune|clear` behind its flags.
+// `skippy kv-cache status|prune|clear|limits` behind its flags.
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <iosfwd>
 #include <optional>
@@ -12,7 +13,7 @@
 namespace skippy {
 
 struct KvCacheArguments {
-  enum class Verb { kStatus, kPrune, kClear };
+  enum class Verb { kStatus, kPrune, kClear, kLimits };
   Verb verb = Verb::kStatus;
   std::vector<std::string> endpoints;  // as given; empty: 127.0.0.1 and `port`
   std::optional<int> port;
@@ -20,6 +21,7 @@ struct KvCacheArguments {
   bool yes = false;
   std::optional<std::string> target;  // SIZE
   std::optional<std::string> model_identity;
+  std::uint64_t cache_ram_mib = 0;  // kLimits
 };
 
 // What the command talks to; tests put their own.

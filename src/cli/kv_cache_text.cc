@@ -83,6 +83,20 @@ std::string EngineLines(const Json& status) {
                      Number(status, "/engine/computed_tokens_total"));
 }
 
+std::string RamLines(const Json& status) {
+  if (Number(status, "/ram/budget_bytes") == 0) {
+    return "ram         off\n";
+  }
+  return fmt::format(
+      "ram         {} of {} ({} in flight), {} prefixes in {} segments, {} logical\n"
+      "            {} hits, {} misses, {} evictions, {} promotions, {} refused\n",
+      Bytes(status, "/ram/resident_bytes"), Bytes(status, "/ram/budget_bytes"),
+      Bytes(status, "/ram/in_flight_bytes"), Number(status, "/ram/entries"),
+      Number(status, "/ram/segments"), Bytes(status, "/ram/logical_bytes"),
+      Number(status, "/ram/hits"), Number(status, "/ram/misses"), Number(status, "/ram/evictions"),
+      Number(status, "/ram/promotions"), Number(status, "/ram/admission_refusals"));
+}
+
 }  // namespace
 
 std::string StatusText(const Json& status) {
@@ -98,6 +112,7 @@ std::string StatusText(const Json& status) {
                      Number(status, "/usage/manifests"), Number(status, "/usage/unique_segments"),
                      Bytes(status, "/usage/payload_bytes"),
                      Number(status, "/usage/quarantined_objects"));
+  out += RamLines(status);
   out += fmt::format(
       "activity    {} hits, {} misses, {} fills ({} read), {} writes ({} written)\n"
       "            {} evictions, {} corrupt, {} records dropped\n",
@@ -118,6 +133,11 @@ std::string StatusText(const Json& status) {
 std::string StatusLine(const Json& status) {
   return fmt::format("{}, {} of {} used", StateText(status), Bytes(status, "/usage/used_bytes"),
                      Bytes(status, "/usage/budget_bytes"));
+}
+
+std::string RamLine(const Json& status) {
+  return fmt::format("ram {} of {} used", Bytes(status, "/ram/resident_bytes"),
+                     Bytes(status, "/ram/budget_bytes"));
 }
 
 std::string MutationLine(const Json& reply) {

@@ -3,6 +3,7 @@
 #include <spdlog/fmt/fmt.h>
 
 #include <initializer_list>
+#include <limits>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string_view>
@@ -16,6 +17,7 @@ namespace {
 using Json = nlohmann::json;
 
 constexpr std::string_view kStatusPath = "/api/runtime/kv-cache";
+constexpr std::string_view kLimitsPath = "/api/runtime/kv-cache/limits";
 constexpr std::string_view kPrunePath = "/api/runtime/kv-cache/prune";
 constexpr std::string_view kMetricsPath = "/metrics";
 
@@ -163,6 +165,19 @@ Result<Mutation> ReadMutation(const std::string& body, bool takes_target) {
   return out;
 }
 
+Result<std::uint64_t> ReadRamLimit(const std::string& body) {
+  const Json json = Json::parse(body, nullptr, false);
+  if (!json.is_object() || json.size() != 1 || !json.contains("cache_ram_mib")) {
+    return Bad("expected an object with the field cache_ram_mib");
+  }
+  const Json& mib = json["cache_ram_mib"];
+  if (!mib.is_number_unsigned() ||
+      mib.get<std::uint64_t>() > std::numeric_limits<std::int64_t>::max() / kMiB) {
+    return Bad("cache_ram_mib: expected a whole number of MiB, 0 or more");
+  }
+  return mib.get<std::uint64_t>() * kMiB;
+}
+
 bool IsDiskUsable(TierState state) {
   return state == TierState::kActive || state == TierState::kReadOnlyLowSpace ||
          state == TierState::kPruningToBudget;
@@ -198,11 +213,14 @@ ManagementReply ManagementApi::Handle(const ManagementRequest& request) const {
 ManagementReply ManagementApi::HandleCache(const ManagementRequest& request) const {
   const std::string_view target = request.target;
   const std::string_view path = target.substr(0, target.find('?'));
-  if (path != kStatusPath && path != kPrunePath) {
+  if (path != kStatusPath && path != kPrunePath && path != kLimitsPath) {
     return ErrorReply(404, "not_found", "there is nothing here");
   }
   if (path.size() != target.size()) {
     return ErrorReply(400, "invalid_argument", "parameters belong into the body");
+  }
+  if (path == kLimitsPath) {
+    return request.method == "POST" ? SetLimits(request.body) : WrongMethod("POST");
   }
   if (path == kPrunePath) {
     return request.method == "POST" ? Prune(request.body) : WrongMethod("POST");
@@ -224,10 +242,12 @@ ManagementReply ManagementApi::Prune(const std::string& body) const {
     return ErrorReply(mutation.error());
   }
   const CacheStatus status = cache_->GetStatus();
-  if (!IsDiskUsable(status.disk_state)) {
+  const bool ram_alone = status.disk_state == TierState::kOff && status.ram.budget_bytes > 0;
+  if (!IsDiskUsable(status.disk_state) && !ram_alone) {
     return Inactive(status);
   }
-  const std::uint64_t budget_bytes = status.disk.budget_bytes;
+  const std::uint64_t budget_bytes =
+      ram_alone ? status.ram.budget_bytes : status.disk.budget_bytes;
   if (!mutation->target_bytes && budget_bytes == 0) {
     return ErrorReply(400, "invalid_argument",
                       "the budget is 0, so there is no default target: name target_bytes, or "
@@ -237,6 +257,19 @@ ManagementReply ManagementApi::Prune(const std::string& body) const {
   const std::uint64_t low_water_bytes = budget_bytes / 100 * kLowWaterPercent;
   return MutationReply(
       cache_->Prune(mutation->target_bytes.value_or(low_water_bytes), mutation->model));
+}
+
+ManagementReply ManagementApi::SetLimits(const std::string& body) const {
+  const auto budget_bytes = ReadRamLimit(body);
+  if (!budget_bytes) {
+    return ErrorReply(budget_bytes.error());
+  }
+  if (const Status changed = cache_->SetRamLimit(*budget_bytes); !changed) {
+    return ErrorReply(changed.error());
+  }
+  ManagementReply reply;
+  reply.body = StatusJson(Snapshot());
+  return reply;
 }
 
 ManagementReply ManagementApi::Clear(const std::string& body) const {

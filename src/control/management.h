@@ -44,6 +44,7 @@ class ManagementApi {
  private:
   ManagementReply HandleCache(const ManagementRequest& request) const;
   ManagementReply Prune(const std::string& body) const;
+  ManagementReply SetLimits(const std::string& body) const;
   ManagementReply Clear(const std::string& body) const;
   void ForgetResidents(const std::optional<ModelIdentity>& model) const;
   ManagementReply MutationReply(const Result<std::uint64_t>& freed_bytes) const;

@@ -45,12 +45,18 @@ class ScriptedCache final : public Cache {
     last_model = model;
     return freed_bytes;
   }
+  Status SetRamLimit(std::uint64_t budget_bytes) override {
+    status.ram.budget_bytes = budget_bytes;
+    return ram_limit_result;
+  }
+  void DropRam(const ModelIdentity&) override {}
   Status SetDiskLimits(std::uint64_t, std::uint64_t) override { return {}; }
   CacheStatus GetStatus() override { return status; }
   Status Close() override { return {}; }
 
   CacheStatus status;
   Result<std::uint64_t> freed_bytes = 4096;
+  Status ram_limit_result;
   int prunes = 0;
   int clears = 0;
   std::uint64_t last_target_bytes = 0;

@@ -77,15 +77,22 @@ void AddDisk(const DiskUsage& disk, Families* out) {
 void AddRam(const RamUsage& ram, Families* out) {
   out->Gauge("ram_budget_bytes", "Limit of the RAM tier", ram.budget_bytes);
   out->Gauge("ram_resident_bytes", "Bytes the RAM tier holds", ram.resident_bytes);
-  out->Gauge("ram_logical_bytes", "Bytes of its entries, shared ones counted each time",
+  out->Gauge("ram_in_flight_bytes", "Of its budget: being recorded, or evicted but still read",
+             ram.in_flight_bytes);
+  out->Gauge("ram_buffer_bytes", "Beside its budget: read-ahead and what waits for the disk alone",
+             ram.buffer_bytes);
+  out->Gauge("ram_logical_bytes", "Bytes of its prefixes, shared segments counted each time",
              ram.logical_bytes);
-  out->Gauge("ram_entries", "Entries of the RAM tier", ram.entries);
+  out->Gauge("ram_entries", "Prefixes whose end is in RAM", ram.entries);
   out->Gauge("ram_segments", "Segments of the RAM tier", ram.segments);
-  out->Counter("ram_hits_total", "Lookups the RAM tier answered", ram.hits);
-  out->Counter("ram_misses_total", "Lookups it did not", ram.misses);
-  out->Counter("ram_inserts_total", "Entries admitted", ram.inserts);
-  out->Counter("ram_evictions_total", "Entries evicted", ram.evictions);
-  out->Counter("ram_admission_refusals_total", "Entries refused", ram.admission_refusals);
+  out->Counter("ram_hits_total", "Lookups that found bytes in RAM", ram.hits);
+  out->Counter("ram_misses_total", "Lookups that found none there", ram.misses);
+  out->Counter("ram_inserts_total", "Segments admitted", ram.inserts);
+  out->Counter("ram_evictions_total", "Segments evicted", ram.evictions);
+  out->Counter("ram_admission_refusals_total", "Segments refused", ram.admission_refusals);
+  out->Counter("ram_promotions_total", "Segments read from disk that stayed", ram.promotions);
+  out->Counter("ram_promotions_refused_total", "Segments read from disk that found no room",
+               ram.promotions_refused);
 }
 
 void AddActivity(const CacheActivity& activity, Families* out) {

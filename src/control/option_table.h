@@ -21,6 +21,7 @@ enum class OptionType {
   kGpuLayers,     // whole number, auto or all
   kAbsolutePath,  // starts with '/'
   kByteSize,      // SIZE of at least `low` bytes; whole MiB in the file
+  kMebibytes,     // whole number of MiB from 0, or auto
   kDiskMode,      // off|auto|SIZE; off|auto|fixed in the file
   kPortOrOff,     // 0..65535 or off
   kLoopbackHost,  // localhost, ::1, 127.x.x.x

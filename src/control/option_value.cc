@@ -8,6 +8,7 @@
 
 #include "control/byte_size.h"
 #include "control/option_table.h"
+#include "control/physical_memory.h"
 
 namespace skippy {
 namespace {
@@ -100,6 +101,15 @@ std::optional<OptionValue> ParseBytes(const OptionSpec& spec, const std::string&
   return OptionValue{text, 0, *byte_count};
 }
 
+std::optional<OptionValue> ParseMebibytes(const std::string& text) {
+  if (text == "auto") {
+    return OptionValue{text, 0, AutoRamBudgetBytes()};
+  }
+  const auto mib = ParseWholeNumber(text);
+  const bool fits = mib && *mib <= std::numeric_limits<std::int64_t>::max() / kMiB;
+  return fits ? std::optional<OptionValue>(OptionValue{text, 0, *mib * kMiB}) : std::nullopt;
+}
+
 std::optional<OptionValue> ParseDiskMode(const std::string& text, bool in_file) {
   if (text == "off" || text == "auto" || (in_file && text == "fixed")) {
     return OptionValue{text, 0, 0};
@@ -153,6 +163,8 @@ std::optional<OptionValue> ParseByType(const OptionSpec& spec, const std::string
       return Keep(text, IsAbsolutePath(text));
     case OptionType::kByteSize:
       return ParseBytes(spec, text, in_file);
+    case OptionType::kMebibytes:
+      return ParseMebibytes(text);
     case OptionType::kDiskMode:
       return ParseDiskMode(text, in_file);
     case OptionType::kPortOrOff:
@@ -196,6 +208,8 @@ std::string Expectation(const OptionSpec& spec, bool in_file) {
       return "an absolute path";
     case OptionType::kByteSize:
       return ByteExpectation(spec, in_file);
+    case OptionType::kMebibytes:
+      return "auto or a whole number of MiB, 0 or more";
     case OptionType::kDiskMode:
       return in_file ? "off, auto or fixed" : fmt::format("off, auto or {}", kByteSizeExpectation);
     case OptionType::kPortOrOff:

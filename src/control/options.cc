@@ -8,6 +8,7 @@
 #include "control/config_file.h"
 #include "control/disk_options.h"
 #include "control/option_table.h"
+#include "control/physical_memory.h"
 
 namespace skippy {
 namespace {
@@ -23,6 +24,7 @@ bool IsFileKindRight(OptionType type, ConfigSetting::Kind kind) {
       return kind == ConfigSetting::Kind::kInteger;
     case OptionType::kGpuLayers:
     case OptionType::kPortOrOff:
+    case OptionType::kMebibytes:
       return kind == ConfigSetting::Kind::kInteger || kind == ConfigSetting::Kind::kText;
     case OptionType::kSwitch:
       return kind == ConfigSetting::Kind::kBoolean;
@@ -47,6 +49,7 @@ class Resolver {
     SKIPPY_RETURN_IF_ERROR(TakeConfigFile());
     SKIPPY_RETURN_IF_ERROR(TakeEnvironment());
     SKIPPY_RETURN_IF_ERROR(TakeCommandLine());
+    out_.ram.budget_bytes = AutoRamBudgetBytes();
     ApplyIndependent();
     SKIPPY_RETURN_IF_ERROR(CheckBatches());
     SKIPPY_RETURN_IF_ERROR(CheckListener());

@@ -48,6 +48,7 @@ struct ManagementListenOptions {
 struct ServeConfiguration {
   EngineOptions engine;
   DiskConfiguration disk;
+  RamOptions ram;
   ListenOptions listen;
   ManagementListenOptions management;
   std::string log_level = "info";
@@ -57,6 +58,7 @@ struct ServeConfiguration {
   CacheOptions cache() const {
     CacheOptions out;
     out.disk = disk.options;
+    out.ram = ram;
     return out;
   }
 };

@@ -74,10 +74,15 @@ Json Usage(const DiskUsage& disk) {
 
 Json Ram(const RamUsage& ram) {
   return {{"budget_bytes", ram.budget_bytes},
+          {"enabled", ram.budget_bytes > 0},
           {"resident_bytes", ram.resident_bytes},
+          {"in_flight_bytes", ram.in_flight_bytes},
           {"logical_bytes", ram.logical_bytes},
           {"entries", ram.entries},
           {"segments", ram.segments},
+          {"buffer_bytes", ram.buffer_bytes},
+          {"promotions", ram.promotions},
+          {"promotions_refused", ram.promotions_refused},
           {"hits", ram.hits},
           {"misses", ram.misses},
           {"inserts", ram.inserts},

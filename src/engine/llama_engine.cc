@@ -94,7 +94,13 @@ LlamaEngine::LlamaEngine(LoadedLlama loaded, std::unique_ptr<ChatFormat> chat,
   }
 }
 
-LlamaEngine::~LlamaEngine() { LlamaEngine::Stop(); }
+LlamaEngine::~LlamaEngine() {
+  LlamaEngine::Stop();
+  const ModelInfo info = Info();
+  if (cache_ != nullptr && info.identity_known) {
+    cache_->DropRam(info.model_identity);
+  }
+}
 
 const ModelInfo LlamaEngine::Info() const {
   MutexLock lock(mu_);

@@ -52,6 +52,8 @@ class MemoryCache final : public Cache {
   Status Flush() override { return {}; }
   Result<std::uint64_t> Prune(std::uint64_t, std::optional<ModelIdentity>) override { return 0; }
   Result<std::uint64_t> Clear(std::optional<ModelIdentity>) override { return 0; }
+  Status SetRamLimit(std::uint64_t) override { return {}; }
+  void DropRam(const ModelIdentity&) override {}
   Status SetDiskLimits(std::uint64_t, std::uint64_t) override { return {}; }
   CacheStatus GetStatus() override;
   Status Close() override { return {}; }

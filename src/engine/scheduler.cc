@@ -384,22 +384,27 @@ std::unique_ptr<Recorder> Scheduler::MakeRecorder(const Sequence& sequence) cons
 
 bool Scheduler::RecordResident() {
   for (const LaneId lane : table_.InState(SequenceState::kResident)) {
-    Sequence& sequence = table_.at(lane);
-    if (sequence.recorded) {
-      continue;
-    }
-    if (const std::unique_ptr<Recorder> recorder = MakeRecorder(sequence)) {
-      if (keeps_checkpoints_) {
-        recorder->AddCheckpoints(lane, sequence.tokens, sequence.checkpoints);
-      } else {
-        recorder->Publish(lane, sequence.tokens);
-      }
-      status_.export_bytes_total += recorder->exported_bytes();
-      sequence.recorded = true;
+    if (!table_.at(lane).recorded && Demote(lane)) {
       return true;
     }
   }
   return false;
+}
+
+bool Scheduler::Demote(LaneId lane) {
+  Sequence& sequence = table_.at(lane);
+  const std::unique_ptr<Recorder> recorder = MakeRecorder(sequence);
+  if (!recorder) {
+    return false;
+  }
+  if (keeps_checkpoints_) {
+    recorder->AddCheckpoints(lane, sequence.tokens, sequence.checkpoints);
+  } else {
+    recorder->Publish(lane, sequence.tokens);
+  }
+  status_.export_bytes_total += recorder->exported_bytes();
+  sequence.recorded = true;
+  return true;
 }
 
 void Scheduler::DeliverEnds() {

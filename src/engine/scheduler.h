@@ -80,6 +80,8 @@ class Scheduler {
   std::optional<DomainId> WriteDomain(const Sequence& sequence) const;
   std::unique_ptr<Recorder> MakeRecorder(const Sequence& sequence) const;
   bool RecordResident();
+  // Hands a resident that was not recorded yet to the cache; false when it cannot be.
+  bool Demote(LaneId lane);
   void UpdateStatus();
 
   // scheduler_checkpoints.cc: states that hold at one position.

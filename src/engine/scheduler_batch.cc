@@ -81,6 +81,9 @@ bool Scheduler::EvictResident(std::optional<LaneId> keep) {
     return false;
   }
   LogDebug("resident sequence of {} tokens gives way", context_->lanes().Length(*lane));
+  if (!table_.at(*lane).recorded) {
+    Demote(*lane);
+  }
   context_->Clear(*lane);
   table_.Release(*lane);
   return true;

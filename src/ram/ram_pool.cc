@@ -9,6 +9,7 @@
 #include <set>
 #include <unordered_map>
 #include <unordered_set>
+#include <utility>
 
 #include "base/check.h"
 #include "base/hash.h"
@@ -116,9 +117,12 @@ std::string_view ToString(RamRefusal refusal) {
 
 struct RamPool::Impl {
   explicit Impl(std::uint64_t budget)
-      : detached(std::make_shared<std::atomic<std::uint64_t>>(0)), budget_bytes(budget) {}
+      : detached(std::make_shared<std::atomic<std::uint64_t>>(0)),
+        reserved(std::make_shared<std::atomic<std::uint64_t>>(0)),
+        budget_bytes(budget) {}
 
   const DetachedBytes detached;
+  const std::shared_ptr<std::atomic<std::uint64_t>> reserved;  // grows under the lock only
 
   mutable Mutex mu;
   std::uint64_t budget_bytes GUARDED_BY(mu);
@@ -136,20 +140,53 @@ struct RamPool::Impl {
     bool fits = false;
     std::vector<RamKey> victims;
   };
-  // The victims that make room for `new_bytes`, without touching `keep` (segments that must stay)
-  // or `replaced` (which goes in any case).
-  Plan PlanEviction(std::uint64_t new_bytes, const DigestSet& keep, const RamKey* replaced) const
+  // What the pool is to hold afterwards.
+  struct Wanted {
+    std::uint64_t new_bytes = 0;
+    std::uint64_t limit_bytes = 0;
+    const DigestSet* keep = nullptr;   // segments that must stay
+    const RamKey* replaced = nullptr;  // goes in any case
+    const RamEvictionFilter* filter = nullptr;
+  };
+  // The victims that make room, in their order.
+  Plan PlanEviction(const Wanted& wanted) const REQUIRES(mu);
+  std::vector<RamEvicted> EvictDownTo(std::uint64_t target, const RamEvictionFilter& filter)
       REQUIRES(mu);
   std::uint64_t SimulateRemoval(
       const Entry& entry, const DigestSet& keep,
       std::unordered_map<SegmentDigest, std::size_t, LeadingBytesHash>* gone) const REQUIRES(mu);
-  RamRemoval RemoveEntry(const RamKey& key, const DigestSet* keep) REQUIRES(mu);
+  // The memory of what nobody refers to any more goes at once, or to `freed`.
+  RamRemoval RemoveEntry(const RamKey& key, const DigestSet* keep,
+                         std::vector<RamHandle>* freed = nullptr) REQUIRES(mu);
+  std::vector<RamEvicted> Evict(const std::vector<RamKey>& victims) REQUIRES(mu);
   void Insert(const RamKey& key, RamLayout layout) REQUIRES(mu);
   void Recharge(const SegmentDigest& digest, std::uint64_t byte_count, const RamKey* before)
       REQUIRES(mu);
-  RamRefusal Commit(const RamKey& key, RamLayout* layout) EXCLUDES(mu);
+  // The room of `reservation`, which may be null, is the layout's.
+  RamRefusal Commit(const RamKey& key, RamLayout* layout, RamReservation* reservation)
+      EXCLUDES(mu);
+  RamRefusal Count(RamRefusal refusal) EXCLUDES(mu);
   bool IsHeld(const Entry& entry) const REQUIRES(mu) { return entry.held.use_count() > 1; }
 };
+
+HashedBytes::HashedBytes(RamHandle handle)
+    : handle_(std::move(handle)), digest_(HashBytes<SegmentDigest>(handle_.bytes)) {}
+
+RamReservation& RamReservation::operator=(RamReservation&& other) noexcept {
+  if (this != &other) {
+    Release();
+    total_ = std::move(other.total_);
+    byte_count_ = std::exchange(other.byte_count_, 0);
+  }
+  return *this;
+}
+
+void RamReservation::Release() {
+  if (total_ != nullptr) {
+    total_->fetch_sub(std::exchange(byte_count_, 0));
+    total_.reset();
+  }
+}
 
 RamPool::RamPool(std::uint64_t budget_bytes) : impl_(std::make_unique<Impl>(budget_bytes)) {}
 RamPool::~RamPool() = default;
@@ -196,31 +233,46 @@ std::uint64_t RamPool::Impl::SimulateRemoval(
   for (const SegmentDigest& digest : entry.distinct) {
     const PooledSegment& segment = pool.at(digest);
     if (++(*gone)[digest] == segment.referrers.size() && !keep.contains(digest)) {
-      freed += segment.handle.bytes.size();
+      freed += segment.handle.charge_bytes();
     }
   }
   return freed;
 }
 
-RamPool::Impl::Plan RamPool::Impl::PlanEviction(std::uint64_t new_bytes, const DigestSet& keep,
-                                                const RamKey* replaced) const {
+RamPool::Impl::Plan RamPool::Impl::PlanEviction(const Wanted& wanted) const {
+  static const DigestSet kNothing;
+  const DigestSet& keep = wanted.keep == nullptr ? kNothing : *wanted.keep;
   Plan plan;
-  std::uint64_t total = stats.resident_bytes + detached->load() + new_bytes;
+  std::uint64_t total =
+      stats.resident_bytes + detached->load() + reserved->load() + wanted.new_bytes;
   std::unordered_map<SegmentDigest, std::size_t, LeadingBytesHash> gone;
-  if (replaced != nullptr) {
-    const Entry& entry = entries.at(*replaced);
+  std::set<RamKey> chosen;
+  if (wanted.replaced != nullptr) {
+    const Entry& entry = entries.at(*wanted.replaced);
     const std::uint64_t freed = SimulateRemoval(entry, keep, &gone);
     total -= IsHeld(entry) ? 0 : freed;
+    chosen.insert(*wanted.replaced);
   }
-  for (auto it = recency.begin(); it != recency.end() && total > budget_bytes; ++it) {
-    const Entry& entry = entries.at(*it);
-    if ((replaced != nullptr && *it == *replaced) || IsHeld(entry)) {
-      continue;
+  // Again as long as the filter lets more go because of what went.
+  for (std::size_t before = SIZE_MAX; before != plan.victims.size() && total > wanted.limit_bytes;) {
+    before = plan.victims.size();
+    for (auto it = recency.begin(); it != recency.end() && total > wanted.limit_bytes; ++it) {
+      const Entry& entry = entries.at(*it);
+      if (IsHeld(entry) || chosen.contains(*it)) {
+        continue;
+      }
+      if (wanted.filter != nullptr && *wanted.filter && !(*wanted.filter)(*it)) {
+        continue;
+      }
+      total -= SimulateRemoval(entry, keep, &gone);
+      plan.victims.push_back(*it);
+      chosen.insert(*it);
     }
-    total -= SimulateRemoval(entry, keep, &gone);
-    plan.victims.push_back(*it);
+    if (wanted.filter == nullptr || !*wanted.filter) {
+      break;
+    }
   }
-  plan.fits = total <= budget_bytes;
+  plan.fits = total <= wanted.limit_bytes;
   return plan;
 }
 
@@ -240,7 +292,8 @@ void RamPool::Impl::Recharge(const SegmentDigest& digest, std::uint64_t byte_cou
   entries.at(owner).charge_bytes += byte_count;
 }
 
-RamRemoval RamPool::Impl::RemoveEntry(const RamKey& key, const DigestSet* keep) {
+RamRemoval RamPool::Impl::RemoveEntry(const RamKey& key, const DigestSet* keep,
+                                      std::vector<RamHandle>* freed) {
   const auto it = entries.find(key);
   if (it == entries.end()) {
     return {};
@@ -250,7 +303,7 @@ RamRemoval RamPool::Impl::RemoveEntry(const RamKey& key, const DigestSet* keep) 
   std::uint64_t last_reference_bytes = 0;
   for (const SegmentDigest& digest : entry.distinct) {
     PooledSegment& segment = pool.at(digest);
-    const std::uint64_t byte_count = segment.handle.bytes.size();
+    const std::uint64_t byte_count = segment.handle.charge_bytes();
     const RamKey owner = *segment.referrers.begin();
     segment.referrers.erase(key);
     if (!segment.referrers.empty()) {
@@ -260,6 +313,7 @@ RamRemoval RamPool::Impl::RemoveEntry(const RamKey& key, const DigestSet* keep) 
       removal.retained_bytes += byte_count;  // the admission in progress takes it over
       entry.charge_bytes -= byte_count;
     } else {
+      if (freed != nullptr) freed->push_back(std::move(segment.handle));
       pool.erase(digest);
       stats.resident_bytes -= byte_count;
       last_reference_bytes += byte_count;
@@ -278,6 +332,17 @@ RamRemoval RamPool::Impl::RemoveEntry(const RamKey& key, const DigestSet* keep) 
   return removal;
 }
 
+std::vector<RamEvicted> RamPool::Impl::Evict(const std::vector<RamKey>& victims) {
+  std::vector<RamEvicted> evicted;
+  evicted.reserve(victims.size());
+  for (const RamKey& victim : victims) {
+    evicted.push_back({.key = victim, .freed = {}});
+    RemoveEntry(victim, nullptr, &evicted.back().freed);
+    ++stats.evictions;
+  }
+  return evicted;
+}
+
 void RamPool::Impl::Insert(const RamKey& key, RamLayout layout) {
   Entry entry;
   entry.held = std::make_shared<HeldLayout>(detached);
@@ -289,21 +354,22 @@ void RamPool::Impl::Insert(const RamKey& key, RamLayout layout) {
     PooledSegment& pooled = it->second;
     if (fresh) {
       pooled.handle = segment.handle;
-      stats.resident_bytes += segment.handle.bytes.size();
+      stats.resident_bytes += segment.handle.charge_bytes();
     }
     segment.handle = pooled.handle;
     const bool had_owner = !pooled.referrers.empty();
     const RamKey before = had_owner ? *pooled.referrers.begin() : RamKey{};
     if (pooled.referrers.insert(key).second) {
       stored.distinct.push_back(segment.digest);
-      Recharge(segment.digest, pooled.handle.bytes.size(), had_owner ? &before : nullptr);
+      Recharge(segment.digest, pooled.handle.charge_bytes(), had_owner ? &before : nullptr);
     }
   }
   stored.held->layout = std::move(layout);
   ++stats.inserts;
 }
 
-RamRefusal RamPool::Impl::Commit(const RamKey& key, RamLayout* layout) {
+RamRefusal RamPool::Impl::Commit(const RamKey& key, RamLayout* layout,
+                                 RamReservation* reservation) {
   MutexLock lock(mu);
   if (budget_bytes == 0) {
     return RamRefusal::kDisabled;
@@ -316,28 +382,46 @@ RamRefusal RamPool::Impl::Commit(const RamKey& key, RamLayout* layout) {
     }
     const auto it = pool.find(segment.digest);
     if (it == pool.end()) {
-      new_bytes += segment.handle.bytes.size();
+      new_bytes += segment.handle.charge_bytes();
     } else if (it->second.handle.bytes.size() != segment.handle.bytes.size()) {
       return RamRefusal::kConflictingSegment;
     }
   }
-  if (new_bytes > budget_bytes) {
-    return RamRefusal::kOverBudget;
-  }
   const bool replaces = entries.contains(key);
-  const Plan plan = PlanEviction(new_bytes, incoming, replaces ? &key : nullptr);
-  if (!plan.fits) {
-    return RamRefusal::kProtectedOvercommit;
-  }
-  for (const RamKey& victim : plan.victims) {
-    RemoveEntry(victim, &incoming);
-    ++stats.evictions;
+  if (reservation != nullptr) {
+    SKIPPY_CHECK(new_bytes <= reservation->byte_count(), "more bytes than were reserved");
+  } else {
+    if (new_bytes > budget_bytes) {
+      return RamRefusal::kOverBudget;
+    }
+    const Plan plan = PlanEviction({.new_bytes = new_bytes,
+                                    .limit_bytes = budget_bytes,
+                                    .keep = &incoming,
+                                    .replaced = replaces ? &key : nullptr});
+    if (!plan.fits) {
+      return RamRefusal::kProtectedOvercommit;
+    }
+    for (const RamKey& victim : plan.victims) {
+      RemoveEntry(victim, &incoming);
+      ++stats.evictions;
+    }
   }
   if (replaces) {
     RemoveEntry(key, &incoming);
   }
   Insert(key, std::move(*layout));
+  if (reservation != nullptr) {
+    reservation->Release();
+  }
   return RamRefusal::kNone;
+}
+
+RamRefusal RamPool::Impl::Count(RamRefusal refusal) {
+  if (refusal != RamRefusal::kNone) {
+    MutexLock lock(mu);
+    ++stats.refusals;
+  }
+  return refusal;
 }
 
 RamRefusal RamPool::Admit(const RamKey& key, RamLayout layout) {
@@ -352,13 +436,46 @@ RamRefusal RamPool::Admit(const RamKey& key, RamLayout layout) {
     refusal = impl_->CheckAgainstPool(layout);
   }
   if (refusal == RamRefusal::kNone) {
-    refusal = impl_->Commit(key, &layout);
+    refusal = impl_->Commit(key, &layout, nullptr);
   }
-  if (refusal != RamRefusal::kNone) {
-    MutexLock lock(impl_->mu);
-    ++impl_->stats.refusals;
+  return impl_->Count(refusal);
+}
+
+std::optional<RamReservation> RamPool::Reserve(std::uint64_t byte_count,
+                                               const RamEvictionFilter& filter,
+                                               std::vector<RamEvicted>* evicted) {
+  MutexLock lock(impl_->mu);
+  if (byte_count > impl_->budget_bytes) {
+    return std::nullopt;
   }
-  return refusal;
+  const Impl::Plan plan = impl_->PlanEviction(
+      {.new_bytes = byte_count, .limit_bytes = impl_->budget_bytes, .filter = &filter});
+  if (!plan.fits) {
+    return std::nullopt;
+  }
+  *evicted = impl_->Evict(plan.victims);
+  impl_->reserved->fetch_add(byte_count);
+  return RamReservation(impl_->reserved, byte_count);
+}
+
+RamRefusal RamPool::AdmitSegment(const RamKey& key, const RamSegmentInfo& info, HashedBytes bytes,
+                                 RamReservation reservation) {
+  RamLayout layout{.kind = info.kind, .origin = info.origin, .token_count = info.token_count};
+  layout.total_bytes = bytes.handle().bytes.size();
+  (info.kind == RamPayloadKind::kCheckpoint ? layout.checkpoint_bytes : layout.rows_bytes) =
+      layout.total_bytes;
+  // The only reference from here on: where the pool has the bytes already, these are gone before
+  // their reservation is.
+  layout.segments.push_back({.digest = bytes.digest(), .handle = bytes.TakeHandle()});
+  layout.digest = ComputeLayoutDigest(layout.segments);
+  RamRefusal refusal = CheckGeometry(layout);
+  if (refusal == RamRefusal::kNone) {
+    refusal = impl_->CheckAgainstPool(layout);
+  }
+  if (refusal == RamRefusal::kNone) {
+    refusal = impl_->Commit(key, &layout, &reservation);
+  }
+  return impl_->Count(refusal);
 }
 
 std::shared_ptr<const RamLayout> RamPool::Get(const RamKey& key) {
@@ -380,6 +497,14 @@ std::shared_ptr<const RamLayout> RamPool::Peek(const RamKey& key) const {
     return nullptr;
   }
   return {it->second.held, &it->second.held->layout};
+}
+
+void RamPool::Touch(const RamKey& key) {
+  MutexLock lock(impl_->mu);
+  const auto it = impl_->entries.find(key);
+  if (it != impl_->entries.end()) {
+    impl_->recency.splice(impl_->recency.end(), impl_->recency, it->second.recency);
+  }
 }
 
 RamRemoval RamPool::Remove(const RamKey& key) {
@@ -417,14 +542,22 @@ RamRemoval RamPool::Clear() {
   return total;
 }
 
-void RamPool::SetBudget(std::uint64_t budget_bytes) {
+std::vector<RamEvicted> RamPool::Impl::EvictDownTo(std::uint64_t target,
+                                                   const RamEvictionFilter& filter) {
+  return Evict(PlanEviction({.limit_bytes = target, .filter = &filter}).victims);
+}
+
+std::vector<RamEvicted> RamPool::SetBudget(std::uint64_t budget_bytes,
+                                           const RamEvictionFilter& filter) {
   MutexLock lock(impl_->mu);
   impl_->budget_bytes = budget_bytes;
-  const Impl::Plan plan = impl_->PlanEviction(0, {}, nullptr);
-  for (const RamKey& victim : plan.victims) {
-    impl_->RemoveEntry(victim, nullptr);
-    ++impl_->stats.evictions;
-  }
+  return impl_->EvictDownTo(budget_bytes, filter);
+}
+
+std::vector<RamEvicted> RamPool::EvictTo(std::uint64_t target_bytes,
+                                         const RamEvictionFilter& filter) {
+  MutexLock lock(impl_->mu);
+  return impl_->EvictDownTo(target_bytes, filter);
 }
 
 RamStats RamPool::GetStats() const {
@@ -432,6 +565,7 @@ RamStats RamPool::GetStats() const {
   RamStats stats = impl_->stats;
   stats.budget_bytes = impl_->budget_bytes;
   stats.detached_bytes = impl_->detached->load();
+  stats.reserved_bytes = impl_->reserved->load();
   stats.entries = impl_->entries.size();
   stats.segments = impl_->pool.size();
   return stats;
@@ -457,7 +591,7 @@ void RamPool::CheckInvariants() const {
   std::uint64_t pooled = 0;
   for (const auto& [digest, segment] : impl_->pool) {
     SKIPPY_CHECK(!segment.referrers.empty(), "a pooled segment without an entry");
-    pooled += segment.handle.bytes.size();
+    pooled += segment.handle.charge_bytes();
   }
   SKIPPY_CHECK(pooled == impl_->stats.resident_bytes, "resident bytes");
   SKIPPY_CHECK(charges == pooled, "charges do not add up to the pool");

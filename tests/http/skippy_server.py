@@ -378,8 +378,9 @@ class ServerTest(unittest.TestCase):
 
     def command(self, *options, root=None, budget=None, model=MODEL):
         """`root` "": no disk tier."""
+        # The RAM tier answers before the disk: off unless a test is about it.
         command = [BINARY, 'serve', '-m', model, '--port', '0', '--management-port', '0',
-                   *self.options]
+                   '--cache-ram', '0', *self.options]
         if root != '':
             command += ['--kv-cache-disk', budget or self.budget, '--kv-cache-disk-dir',
                         root or self.root, '--kv-cache-min-free', '1GiB']
