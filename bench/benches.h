@@ -15,6 +15,7 @@ Result<BenchReport> RunDecodeGap(const std::vector<std::string>& arguments);
 Result<BenchReport> RunPeers(const std::vector<std::string>& arguments);
 Result<BenchReport> RunWriteAmplification(const std::vector<std::string>& arguments);
 Result<BenchReport> RunEvict(const std::vector<std::string>& arguments);
+Result<BenchReport> RunL2Tier(const std::vector<std::string>& arguments);
 Result<BenchReport> RunReopen(const std::vector<std::string>& arguments);
 Result<BenchReport> RunBudgetWatch(const std::vector<std::string>& arguments);
 

@@ -77,7 +77,7 @@ Status StartServer(const OverheadOptions& options, const Workspace& workspace, A
   command.model_path = options.model;
   command.log_path = workspace.path() + "/server.log";
   command.on_one_cpu = true;
-  command.flags = {"-c", std::to_string(context), "-np", "1", "-t", "1"};
+  command.flags = {"-c", std::to_string(context), "-np", "1", "-t", "1", "--cache-ram", "0"};
   command.flags.insert(command.flags.end(), {"--kv-cache-disk", arm->disk});
   if (arm->disk != "off") {
     command.flags.insert(command.flags.end(), {"--kv-cache-disk-dir", workspace.path() + "/root",

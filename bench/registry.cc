@@ -18,6 +18,8 @@ std::span<const Benchmark> Benchmarks() {
        RunPeers},
       {"write-amplification", "<= 1.02 over the run, <= 1.05 in the worst turn",
        "payload bytes written for each byte of new state", RunWriteAmplification},
+      {"l2-tier", ">= 0.9 of a plain copy; handles alone <= 5 us",
+       "a lookup in RAM until the bytes are usable, against a cold fill from disk", RunL2Tier},
       {"evict", "<= 16 ms; the own shape, durable, <= 16 ms", "time to evict 20 long prefixes",
        RunEvict},
       {"reopen", "<= 3 s at 1,000,000 segments", "opening a large store to the first lookup",

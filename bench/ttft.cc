@@ -78,12 +78,12 @@ class TtftRun {
  private:
   Result<std::unique_ptr<ServerProcess>> StartServer() const {
     const TokenCount longest = *std::max_element(options_.lengths.begin(), options_.lengths.end());
-    return ServerProcess::Start(
-        {options_.model,
-         workspace_.path() + "/server.log",
-         {"-c", std::to_string(longest + kSpareContextTokens), "-np", "1", "-t",
-          std::to_string(options_.threads), "--kv-cache-disk", options_.tiny ? "64MiB" : "1GiB",
-          "--kv-cache-disk-dir", root_, "--kv-cache-min-free", "1GiB"}});
+    return ServerProcess::Start({options_.model,
+                                 workspace_.path() + "/server.log",
+                                 {"-c", std::to_string(longest + kSpareContextTokens), "-np", "1",
+                                  "-t", std::to_string(options_.threads), "--cache-ram", "0",
+                                  "--kv-cache-disk", options_.tiny ? "64MiB" : "1GiB",
+                                  "--kv-cache-disk-dir", root_, "--kv-cache-min-free", "1GiB"}});
   }
 
   Status AskFreshServer(TokenCount length, Round* round) {

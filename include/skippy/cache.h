@@ -77,9 +77,9 @@ class PrefixMatch {
 
 // How a prefix may be resumed, by the model family.
 enum class ResumeRule : std::uint8_t {
-  kAnyToken,     // full attention: rows may be cut anywhere
-  kSegmentEnd,   // only where a segment ends
-  kCheckpoint,   // windows, hybrid, recurrent, whole state: only where a checkpoint is
+  kAnyToken,    // full attention: rows may be cut anywhere
+  kSegmentEnd,  // only where a segment ends
+  kCheckpoint,  // windows, hybrid, recurrent, whole state: only where a checkpoint is
 };
 
 // A restore in progress: reads and verifies ahead on cache threads, hands segments to the engine in
@@ -177,8 +177,8 @@ class Cache {
   virtual std::unique_ptr<Recording> StartRecording(DomainId domain, ResumeRule rule) = 0;
 
   // A buffer of `byte_count` bytes for a Recording, within the RAM budget where that tier is on;
-  // null when the write queue's bound is reached or RAM has no room and there is no disk (counted as
-  // a dropped record), or when no tier would take it.
+  // null when the write queue's bound is reached or RAM has no room and there is no disk (counted
+  // as a dropped record), or when no tier would take it.
   virtual std::unique_ptr<Buffer> AcquireBuffer(std::uint64_t byte_count) = 0;
 
   // Waits until everything appended before the call is durable or dropped. Not for engine threads.

@@ -23,11 +23,11 @@ enum class DiskMode { kOff, kAuto, kFixed };
 
 struct DiskOptions {
   DiskMode mode = DiskMode::kOff;
-  std::string directory;            // absolute; created 0700 when missing
-  std::uint64_t budget_bytes = 0;   // kFixed: the hard physical limit of the whole root
+  std::string directory;           // absolute; created 0700 when missing
+  std::uint64_t budget_bytes = 0;  // kFixed: the hard physical limit of the whole root
   std::uint64_t minimum_free_bytes = kDefaultMinimumFreeBytes;
-  std::uint64_t pack_bytes = 0;     // 0: 256 MiB, less for small budgets
-  bool direct_io = true;            // O_DIRECT for payload reads and writes where it works
+  std::uint64_t pack_bytes = 0;  // 0: 256 MiB, less for small budgets
+  bool direct_io = true;         // O_DIRECT for payload reads and writes where it works
 };
 
 struct RamOptions {

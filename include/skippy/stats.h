@@ -38,7 +38,7 @@ std::string_view ToString(RemovalCause cause);  // "eviction", "prune", ...
 
 struct DiskUsage {
   std::uint64_t budget_bytes = 0;
-  std::uint64_t used_bytes = 0;  // physical bytes of the whole root, catalog allowance included
+  std::uint64_t used_bytes = 0;     // physical bytes of the whole root, catalog allowance included
   std::uint64_t payload_bytes = 0;  // live segment bytes inside the packs
   std::uint64_t reserved_inflight_bytes = 0;
   std::uint64_t filesystem_available_bytes = 0;
@@ -58,8 +58,9 @@ struct RamUsage {
   std::uint64_t logical_bytes = 0;    // of its prefixes, shared segments counted for each
   std::uint64_t entries = 0;          // prefixes whose end is in RAM
   std::uint64_t segments = 0;
-  std::uint64_t buffer_bytes = 0;  // beside the budget: read-ahead, and what waits for the disk alone
-  std::uint64_t promotions = 0;    // segments read from disk that stayed
+  std::uint64_t buffer_bytes =
+      0;                         // beside the budget: read-ahead, and what waits for the disk alone
+  std::uint64_t promotions = 0;  // segments read from disk that stayed
   std::uint64_t promotions_refused = 0;
   std::uint64_t hits = 0;    // lookups that found bytes in RAM
   std::uint64_t misses = 0;  // those that found none there

@@ -72,8 +72,7 @@ std::unique_ptr<PooledBuffer> BufferPool::Acquire(std::uint64_t byte_count) {
 
 bool BufferPool::MayCharge(std::uint64_t byte_count) const {
   const std::uint64_t charge = RoundUpToBlocks(byte_count);
-  return charge <= limits_.charged_bytes &&
-         charged_bytes_.load() <= limits_.charged_bytes - charge;
+  return charge <= limits_.charged_bytes && charged_bytes_.load() <= limits_.charged_bytes - charge;
 }
 
 bool BufferPool::Charge(std::uint64_t charge) {

@@ -1,6 +1,6 @@
 // Page-aligned memory that is used again: exporting into warm pages is several times faster than
-// into fresh ones. Of two classes: buffers that belong to the RAM tier, which are part of its budget
-// and are neither kept idle nor larger than asked for, and all others.
+// into fresh ones. Of two classes: buffers that belong to the RAM tier, which are part of its
+// budget and are neither kept idle nor larger than asked for, and all others.
 #pragma once
 
 #include <atomic>
@@ -30,8 +30,8 @@ class PooledBuffer final : public Buffer {
   std::uint64_t capacity_bytes() const { return capacity_bytes_; }
 
   bool in_ram_tier() const { return in_ram_tier_; }
-  // From now on the buffer is part of the RAM tier's budget, where `reservation` stands for it until
-  // it is admitted. Without other users of the buffer.
+  // From now on the buffer is part of the RAM tier's budget, where `reservation` stands for it
+  // until it is admitted. Without other users of the buffer.
   void JoinRamTier(RamReservation reservation);
   RamReservation TakeReservation() { return std::move(reservation_); }
   // The buffer does not wait to be written any more.

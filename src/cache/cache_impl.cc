@@ -101,7 +101,8 @@ std::unique_ptr<Buffer> CacheImpl::AcquireBuffer(std::uint64_t byte_count) {
   }
   if (refusal == RefusalReason::kNone) {
     buffer = shared_->AcquireInRam(byte_count);
-    if (buffer == nullptr && shared_->has_disk()) buffer = shared_->pool->AcquireCharged(byte_count);
+    if (buffer == nullptr && shared_->has_disk())
+      buffer = shared_->pool->AcquireCharged(byte_count);
     if (buffer != nullptr) return buffer;
     refusal = shared_->has_disk() ? RefusalReason::kQueueFull : RefusalReason::kInsufficientSpace;
   }

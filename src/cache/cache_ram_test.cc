@@ -300,8 +300,7 @@ TEST_F(CacheRamTest, NeverPassesItsBudgetUnderConcurrentUse) {
     users.emplace_back([&, user] {
       std::mt19937 random(user);
       for (int i = 0; i < 40; ++i) {
-        const auto path =
-            Join(MakePath(1, 300), MakePath(10 + random() % 6, 100 + random() % 700));
+        const auto path = Join(MakePath(1, 300), MakePath(10 + random() % 6, 100 + random() % 700));
         if (RestoreAndCheck(*cache_, Lookup(path), path).wrong_byte) ++wrong;
         Record(*cache_, domain_, path);
       }

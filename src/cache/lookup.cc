@@ -44,9 +44,8 @@ PrefixMatch CacheImpl::Lookup(DomainId domain, std::span<const Token> tokens, To
     if (!shared_->has_tier() || tables.closing) return match;
     const PathMatch found = tables.index.Find(domain, Head(tokens, limit), rule);
     match = MatchOf(found);
-    const bool in_ram = std::ranges::any_of(match.segments, [](const MatchedSegment& segment) {
-      return segment.tier == Tier::kRam;
-    });
+    const bool in_ram = std::ranges::any_of(
+        match.segments, [](const MatchedSegment& segment) { return segment.tier == Tier::kRam; });
     ++(in_ram ? tables.ram.hits : tables.ram.misses);
     if (match.segments.empty()) {
       ++tables.activity.misses;

@@ -83,12 +83,12 @@ bool SharedState::AdmitToRam(SegmentId id, RamOrigin origin, HashedBytes bytes,
   const LedgerSegment& segment = *tables.ledger.FindSegment(id);
   const bool is_rows = segment.kind == SegmentKind::kRows;
   const RamKey key = RamKeyOf(id, place.end_hash);
-  const RamRefusal refusal = ram.AdmitSegment(
-      key,
-      {.kind = is_rows ? RamPayloadKind::kRows : RamPayloadKind::kCheckpoint,
-       .origin = origin,
-       .token_count = segment.token_count},
-      std::move(bytes), std::move(reservation));
+  const RamRefusal refusal =
+      ram.AdmitSegment(key,
+                       {.kind = is_rows ? RamPayloadKind::kRows : RamPayloadKind::kCheckpoint,
+                        .origin = origin,
+                        .token_count = segment.token_count},
+                       std::move(bytes), std::move(reservation));
   if (refusal != RamRefusal::kNone) return false;
   place.in_ram = true;
   if (place.pending != nullptr) {

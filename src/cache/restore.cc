@@ -93,7 +93,8 @@ class RestoreJob : public std::enable_shared_from_this<RestoreJob> {
                                           const std::shared_ptr<PooledBuffer>& buffer);
   void TakeFromMemory(SegmentId id, Piece* piece) REQUIRES(shared_->mu);
   bool ShouldPromote(const std::vector<Piece>& pieces) REQUIRES(shared_->mu);
-  // Hands verified bytes to the RAM tier when this restore is worth it. Null: it does not take them.
+  // Hands verified bytes to the RAM tier when this restore is worth it. Null: it does not take
+  // them.
   std::shared_ptr<const RamLayout> Promote(std::size_t index, HashedBytes bytes,
                                            PooledBuffer& buffer);
   void CountRead(std::uint64_t byte_count);
@@ -108,7 +109,7 @@ class RestoreJob : public std::enable_shared_from_this<RestoreJob> {
 
   const std::shared_ptr<SharedState> shared_;
   const std::weak_ptr<ReadThreads> threads_;
-  PrefixMatch match_;  // constant after Prepare; without its lease
+  PrefixMatch match_;                          // constant after Prepare; without its lease
   SegmentId promoted_tip_ = SegmentId::kNone;  // the last segment on disk; constant after Prepare
   bool promotes_ = false;                      // constant after Prepare
 
@@ -145,8 +146,7 @@ void RestoreJob::Prepare(std::span<const Token> path) {
       }
       pieces[i].place = found->second;
       TakeFromMemory(segment.id, &pieces[i]);
-      match_.segments[i].tier =
-          pieces[i].state == PieceState::kReady ? Tier::kRam : Tier::kDisk;
+      match_.segments[i].tier = pieces[i].state == PieceState::kReady ? Tier::kRam : Tier::kDisk;
       if (pieces[i].state == PieceState::kFailed) break;
     }
     promotes_ = ShouldPromote(pieces);

@@ -79,8 +79,8 @@ struct Place {
   TokenCount end_token = 0;  // of the path that `end_hash` names
 };
 
-// Names a segment in the RAM tier: by its token path, which covers state identity and namespace, and
-// by its id.
+// Names a segment in the RAM tier: by its token path, which covers state identity and namespace,
+// and by its id.
 RamKey RamKeyOf(SegmentId id, const PathHash& end_hash);
 SegmentId SegmentOf(const RamKey& key);
 
@@ -192,8 +192,8 @@ class SharedState {
   // segment is gone or the tier refused it.
   bool AdmitToRam(SegmentId id, RamOrigin origin, HashedBytes bytes, RamReservation reservation)
       REQUIRES(mu);
-  // Moves what a restore read from the disk into the tier; the layout keeps it there while it lives.
-  // Null when there is no room or the segment is gone.
+  // Moves what a restore read from the disk into the tier; the layout keeps it there while it
+  // lives. Null when there is no room or the segment is gone.
   std::shared_ptr<const RamLayout> PromoteToRam(SegmentId id, HashedBytes bytes,
                                                 PooledBuffer& buffer) REQUIRES(mu);
   // What is nearer to the end of a path leaves first, so it counts as used earlier.

@@ -44,7 +44,8 @@ void CacheImpl::CollectInventory(CacheStatus* status) {
       const Place& tip = shared_->tables.places.at(manifest.row.tip);
       if (tip.in_ram) {
         ++status->ram.entries;
-        status->ram.logical_bytes += shared_->tables.ledger.FindSegment(manifest.row.tip)->chain_bytes;
+        status->ram.logical_bytes +=
+            shared_->tables.ledger.FindSegment(manifest.row.tip)->chain_bytes;
       }
       if (manifest.durable || !shared_->has_disk()) {
         status->inventory.push_back(EntryOf(shared_->tables, manifest.row));

@@ -158,9 +158,10 @@ void Writer::WriteSegment(SegmentId id, const Refusal& refusal, std::vector<Writ
   }
   if (!to_disk && !buffer->in_ram_tier()) {
     buffer->EndCharge();
-    Refuse(id, refusal.reason == RefusalReason::kNone
-                   ? Refusal{RefusalReason::kInsufficientSpace, "no room in RAM"}
-                   : refusal,
+    Refuse(id,
+           refusal.reason == RefusalReason::kNone
+               ? Refusal{RefusalReason::kInsufficientSpace, "no room in RAM"}
+               : refusal,
            nullptr);
     return;
   }
@@ -180,10 +181,11 @@ void Writer::WriteSegment(SegmentId id, const Refusal& refusal, std::vector<Writ
     if (!extents) {
       const bool low_space = extents.error().code == ErrorCode::kNoSpace;
       const bool exhausted = extents.error().code == ErrorCode::kResourceExhausted;
-      Refuse(id, {low_space   ? RefusalReason::kReadOnlyLowSpace
-                  : exhausted ? RefusalReason::kInsufficientSpace
-                              : RefusalReason::kStorageError,
-                  extents.error().text},
+      Refuse(id,
+             {low_space   ? RefusalReason::kReadOnlyLowSpace
+              : exhausted ? RefusalReason::kInsufficientSpace
+                          : RefusalReason::kStorageError,
+              extents.error().text},
              &entry);
       return;
     }

@@ -28,7 +28,7 @@ class ServeLife {
 
   Status Start() {
     SKIPPY_ASSIGN_OR_RETURN(cache_, Cache::Open(configuration_.cache(), Env::Posix()));
-    LogDiskTier();
+    LogTiers();
     SKIPPY_RETURN_IF_ERROR(Listen());
     return LoadModel();
   }
@@ -48,8 +48,11 @@ class ServeLife {
 
  private:
   // A tier that could not be opened was logged by the cache.
-  void LogDiskTier() {
+  void LogTiers() {
     const CacheStatus status = cache_->GetStatus();
+    if (status.ram.budget_bytes > 0) {
+      LogInfo("RAM tier active, budget {}", FormatByteSize(status.ram.budget_bytes));
+    }
     if (status.disk_state != TierState::kOff && status.disk_state != TierState::kDegraded) {
       LogInfo("disk tier {} in {}, budget {}", ToString(status.disk_state), status.directory,
               FormatByteSize(status.disk.budget_bytes));

@@ -246,8 +246,7 @@ ManagementReply ManagementApi::Prune(const std::string& body) const {
   if (!IsDiskUsable(status.disk_state) && !ram_alone) {
     return Inactive(status);
   }
-  const std::uint64_t budget_bytes =
-      ram_alone ? status.ram.budget_bytes : status.disk.budget_bytes;
+  const std::uint64_t budget_bytes = ram_alone ? status.ram.budget_bytes : status.disk.budget_bytes;
   if (!mutation->target_bytes && budget_bytes == 0) {
     return ErrorReply(400, "invalid_argument",
                       "the budget is 0, so there is no default target: name target_bytes, or "

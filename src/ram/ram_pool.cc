@@ -163,8 +163,7 @@ struct RamPool::Impl {
   void Recharge(const SegmentDigest& digest, std::uint64_t byte_count, const RamKey* before)
       REQUIRES(mu);
   // The room of `reservation`, which may be null, is the layout's.
-  RamRefusal Commit(const RamKey& key, RamLayout* layout, RamReservation* reservation)
-      EXCLUDES(mu);
+  RamRefusal Commit(const RamKey& key, RamLayout* layout, RamReservation* reservation) EXCLUDES(mu);
   RamRefusal Count(RamRefusal refusal) EXCLUDES(mu);
   bool IsHeld(const Entry& entry) const REQUIRES(mu) { return entry.held.use_count() > 1; }
 };
@@ -254,7 +253,8 @@ RamPool::Impl::Plan RamPool::Impl::PlanEviction(const Wanted& wanted) const {
     chosen.insert(*wanted.replaced);
   }
   // Again as long as the filter lets more go because of what went.
-  for (std::size_t before = SIZE_MAX; before != plan.victims.size() && total > wanted.limit_bytes;) {
+  for (std::size_t before = SIZE_MAX;
+       before != plan.victims.size() && total > wanted.limit_bytes;) {
     before = plan.victims.size();
     for (auto it = recency.begin(); it != recency.end() && total > wanted.limit_bytes; ++it) {
       const Entry& entry = entries.at(*it);

@@ -112,8 +112,8 @@ struct RamStats {
   std::uint64_t refusals = 0;
 };
 
-// Bytes of the budget that are set aside for memory on its way into the pool. Ends with an admission
-// or with the object, whichever thread destroys it; may outlive the pool.
+// Bytes of the budget that are set aside for memory on its way into the pool. Ends with an
+// admission or with the object, whichever thread destroys it; may outlive the pool.
 class RamReservation {
  public:
   RamReservation() = default;
@@ -162,8 +162,8 @@ class RamPool {
   // is let go. On a refusal the pool is exactly as before.
   RamRefusal Admit(const RamKey& key, RamLayout layout);
 
-  // Sets `byte_count` aside, evicting as needed. nullopt, and nothing changed, when there is no room
-  // even so.
+  // Sets `byte_count` aside, evicting as needed. nullopt, and nothing changed, when there is no
+  // room even so.
   std::optional<RamReservation> Reserve(std::uint64_t byte_count, const RamEvictionFilter& filter,
                                         std::vector<RamEvicted>* evicted);
   // Admits an entry of one segment into room that was reserved for its charge: never evicts. Short:

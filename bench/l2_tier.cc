@@ -1,0 +1,328 @@
+// One packed entry, filled from the disk and looked up in RAM. Both arms run from before the lookup
+// until the bytes lie in one plain buffer; nothing is printed unless both gave the bytes that were
+// recorded. Beside them: the handles alone, which is what an importer uses, a plain copy of as many
+// bytes, and the hash that is paid once, at admission.
+#include <spdlog/fmt/fmt.h>
+
+#include <chrono>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+
+#include "base/mutex.h"
+#include "bench/arguments.h"
+#include "bench/benches.h"
+#include "bench/statistics.h"
+#include "bench/store.h"
+#include "bench/workspace.h"
+#include "ram/ram_pool.h"
+
+namespace skippy::bench {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr char kSentinelName[] = "/.skippy-bench-root";
+constexpr std::uint64_t kLargestPayloadBytes = 4 * kGiB;
+
+struct Options {
+  std::string root;
+  std::string work;
+  int pairs = 50;
+  TokenCount tokens = 0;  // 0: the two described shapes
+  std::uint64_t bytes_per_token = 0;
+};
+
+// The described system's ratios rest on its own, slower fill.
+struct Shape {
+  TokenCount tokens = 0;
+  std::uint64_t bytes_per_token = 0;
+  std::string described_ratio;
+  std::uint64_t payload_bytes() const {
+    return static_cast<std::uint64_t>(tokens) * bytes_per_token;
+  }
+};
+
+Result<Options> ReadOptions(const std::vector<std::string>& arguments) {
+  Options options;
+  bool tiny = false;
+  CLI::App app("warm RAM against a cold fill from disk", "skippy bench l2-tier");
+  app.add_option("--root", options.root, "folder for the store; must not exist");
+  app.add_option("--work", options.work, "folder to make a fresh one in");
+  app.add_option("--pairs", options.pairs, "matched pairs")->check(CLI::Range(1, 100000));
+  app.add_option("--tokens", options.tokens, "of one shape instead of the described two")
+      ->check(CLI::Range(1, 1 << 24));
+  app.add_option("--bytes-per-token", options.bytes_per_token, "of that shape")
+      ->check(CLI::Range(std::uint64_t{1}, std::uint64_t{1} << 30));
+  app.add_flag("--tiny", tiny, "few pairs of a small entry");
+  SKIPPY_RETURN_IF_ERROR(ParseArguments(app, arguments));
+  if (tiny) {
+    options.pairs = 3;
+    options.tokens = 600;
+    options.bytes_per_token = 256;
+  }
+  if ((options.tokens == 0) != (options.bytes_per_token == 0)) {
+    return MakeError(ErrorCode::kInvalidArgument, "--tokens and --bytes-per-token go together");
+  }
+  std::uint64_t payload_bytes = 0;
+  if (__builtin_mul_overflow(static_cast<std::uint64_t>(options.tokens), options.bytes_per_token,
+                             &payload_bytes) ||
+      payload_bytes > kLargestPayloadBytes) {
+    return MakeError(ErrorCode::kInvalidArgument, "--tokens x --bytes-per-token: more than 4 GiB");
+  }
+  return options;
+}
+
+// A folder that this run made and marked; nothing else is ever removed.
+class OwnedRoot {
+ public:
+  static Result<std::unique_ptr<OwnedRoot>> Create(const std::string& path) {
+    std::error_code error;
+    if (std::filesystem::exists(path, error) || error) {
+      return MakeError(ErrorCode::kInvalidArgument, "--root: exists already: " + path);
+    }
+    if (!std::filesystem::create_directory(path, error)) {
+      return MakeError(ErrorCode::kInvalidArgument, "--root: cannot be made: " + path);
+    }
+    std::unique_ptr<OwnedRoot> root(new OwnedRoot(path));
+    if (!(std::ofstream(path + kSentinelName) << "made by skippy bench l2-tier\n")) {
+      return MakeError(ErrorCode::kIo, "--root: cannot be written: " + path);
+    }
+    return root;
+  }
+  ~OwnedRoot() {
+    std::error_code error;
+    if (std::filesystem::exists(path_ + kSentinelName, error)) {
+      std::filesystem::remove_all(path_, error);
+    }
+  }
+  OwnedRoot(const OwnedRoot&) = delete;
+  OwnedRoot& operator=(const OwnedRoot&) = delete;
+
+ private:
+  explicit OwnedRoot(std::string path) : path_(std::move(path)) {}
+  const std::string path_;
+};
+
+class Wake {
+ public:
+  void Call() {
+    MutexLock lock(mu_);
+    ++count_;
+    changed_.NotifyAll();
+  }
+  void WaitAfter(int seen) {
+    MutexLock lock(mu_);
+    while (count_ == seen) changed_.Wait(mu_);
+  }
+  int count() {
+    MutexLock lock(mu_);
+    return count_;
+  }
+
+ private:
+  Mutex mu_;
+  CondVar changed_;
+  int count_ GUARDED_BY(mu_) = 0;
+};
+
+// Every word differs, so that no two segments are the same.
+void FillRandom(std::uint64_t* state, std::span<std::byte> bytes) {
+  for (std::size_t at = 0; at < bytes.size(); at += sizeof(*state)) {
+    *state = *state * 6364136223846793005ULL + 1442695040888963407ULL;
+    std::memcpy(bytes.data() + at, state, std::min(sizeof(*state), bytes.size() - at));
+  }
+}
+
+struct Samples {
+  std::vector<double> fill_us;
+  std::vector<double> warm_us;
+  std::vector<double> handles_us;
+  std::vector<double> copy_us;
+  std::vector<double> hash_us;
+};
+
+class Arms {
+ public:
+  Arms(const Shape& shape, std::string root)
+      : shape_(shape), root_(std::move(root)), path_(SyntheticPath(7, shape.tokens)) {}
+
+  Status Open() {
+    CacheOptions options;
+    options.disk = {.mode = DiskMode::kFixed,
+                    .directory = root_,
+                    .budget_bytes = 4 * shape_.payload_bytes() + 512 * kMiB,
+                    .minimum_free_bytes = kLowestMinimumFreeBytes};
+    options.ram.budget_bytes = 4 * shape_.payload_bytes() + kMiB;
+    options.write_queue_bytes = 2 * shape_.payload_bytes() + kMiB;
+    SKIPPY_ASSIGN_OR_RETURN(cache_, Cache::Open(options, Env::Posix()));
+    const CacheStatus status = cache_->GetStatus();
+    if (status.disk_state != TierState::kActive) {
+      return MakeError(ErrorCode::kUnavailable, "disk tier: " + status.disk_reason);
+    }
+    SKIPPY_ASSIGN_OR_RETURN(domain_, cache_->OpenDomain(BenchDomain()));
+    return Record();
+  }
+
+  Result<Samples> Run(int pairs) {
+    Samples out;
+    std::vector<std::byte> filled(expected_.size());
+    std::vector<std::byte> warm(expected_.size());
+    // A fill stays in RAM from the second time on.
+    SKIPPY_RETURN_IF_ERROR(Fill(filled).has_value() ? Status() : Failed());
+    for (int i = 0; i < pairs; ++i) {
+      SKIPPY_ASSIGN_OR_RETURN(const double fill_us, Fill(filled));
+      SKIPPY_ASSIGN_OR_RETURN(const double warm_us, Timed(&warm, Tier::kRam));
+      if (filled != expected_ || warm != expected_) {
+        return MakeError(ErrorCode::kInternal, "the two arms gave different bytes");
+      }
+      SKIPPY_ASSIGN_OR_RETURN(const double handles_us, Timed(nullptr, Tier::kRam));
+      out.fill_us.push_back(fill_us);
+      out.warm_us.push_back(warm_us);
+      out.handles_us.push_back(handles_us);
+      out.copy_us.push_back(Copy(&warm));
+      out.hash_us.push_back(Hash());
+    }
+    return out;
+  }
+
+ private:
+  static Status Failed() { return MakeError(ErrorCode::kInternal, "the entry was not found"); }
+
+  Status Record() {
+    const auto recording = cache_->StartRecording(domain_, ResumeRule::kAnyToken);
+    std::uint64_t state = 1;
+    while (const auto run = recording->NextRun(path_, shape_.tokens, /*flush=*/true)) {
+      const auto byte_count = static_cast<std::size_t>(run->token_count) * shape_.bytes_per_token;
+      auto buffer = cache_->AcquireBuffer(byte_count);
+      if (buffer == nullptr) return MakeError(ErrorCode::kResourceExhausted, "no buffer");
+      FillRandom(&state, buffer->bytes());
+      expected_.insert(expected_.end(), buffer->bytes().begin(), buffer->bytes().end());
+      const RefusalReason refusal = recording->Append(path_, *run, std::move(buffer));
+      if (refusal != RefusalReason::kNone) {
+        return MakeError(ErrorCode::kResourceExhausted, std::string(ToString(refusal)));
+      }
+    }
+    recording->Publish(path_, shape_.tokens);
+    return cache_->Flush();
+  }
+
+  // From the disk, with nothing of it in memory.
+  Result<double> Fill(std::vector<std::byte>& into) {
+    cache_->DropRam(BenchDomain().model);
+    SKIPPY_RETURN_IF_ERROR(DropPages(root_));
+    return Timed(&into, Tier::kDisk);
+  }
+
+  // From before the lookup until the bytes lie in `into`, or, without it, until every handle was
+  // there; in microseconds.
+  Result<double> Timed(std::vector<std::byte>* into, Tier tier) {
+    const auto wake = std::make_shared<Wake>();
+    std::size_t filled_bytes = 0;
+    bool all_there = true;
+    const auto start = Clock::now();
+    PrefixMatch match = cache_->Lookup(domain_, path_, shape_.tokens, ResumeRule::kAnyToken);
+    const auto restore = cache_->StartRestore(std::move(match), path_, [wake] { wake->Call(); });
+    for (Restore::State state = Restore::State::kPending; state != Restore::State::kDone;) {
+      const int seen = wake->count();
+      state = restore->Poll();
+      if (state == Restore::State::kFailed) return Failed().error();
+      if (state == Restore::State::kPending) wake->WaitAfter(seen);
+      if (state != Restore::State::kReady) continue;
+      const std::span<const std::byte> bytes = restore->bytes();
+      all_there = all_there && restore->segment().tier == tier;
+      if (into != nullptr) std::memcpy(into->data() + filled_bytes, bytes.data(), bytes.size());
+      filled_bytes += bytes.size();
+      restore->Pop();
+    }
+    const double us = MicrosecondsSince(start);
+    if (filled_bytes != expected_.size() || !all_there) {
+      return MakeError(ErrorCode::kInternal, "bytes came from another tier than they should");
+    }
+    return us;
+  }
+
+  static double MicrosecondsSince(Clock::time_point start) {
+    return std::chrono::duration<double, std::micro>(Clock::now() - start).count();
+  }
+
+  double Copy(std::vector<std::byte>* into) const {
+    const auto start = Clock::now();
+    std::memcpy(into->data(), expected_.data(), expected_.size());
+    const double us = MicrosecondsSince(start);
+    return (*into)[into->size() / 2] == expected_[into->size() / 2] ? us : 0;
+  }
+
+  double Hash() const {
+    const auto start = Clock::now();
+    const HashedBytes hashed({nullptr, expected_});
+    const double us = MicrosecondsSince(start);
+    return hashed.digest().IsZero() ? 0 : us;
+  }
+
+  const Shape shape_;
+  const std::string root_;
+  const std::vector<Token> path_;
+  std::vector<std::byte> expected_;
+  std::unique_ptr<Cache> cache_;
+  DomainId domain_ = DomainId::kNone;
+};
+
+std::vector<std::string> Row(const Shape& shape, const Samples& samples) {
+  const double warm = Median(samples.warm_us);
+  return {fmt::format("{} x {} B", shape.tokens, shape.bytes_per_token),
+          fmt::format("{:.0f}", Median(samples.fill_us)),
+          fmt::format("{:.0f}", warm),
+          fmt::format("{:.1f}", Median(samples.handles_us)),
+          fmt::format("{:.0f}", Median(samples.copy_us)),
+          fmt::format("{:.2f}", Median(samples.copy_us) / warm),
+          fmt::format("{:.1f}", Median(samples.fill_us) / warm),
+          fmt::format("{:.0f}", Median(samples.fill_us) / Median(samples.handles_us)),
+          shape.described_ratio,
+          fmt::format("{:.0f}", Median(samples.hash_us))};
+}
+
+}  // namespace
+
+Result<BenchReport> RunL2Tier(const std::vector<std::string>& arguments) {
+  SKIPPY_ASSIGN_OR_RETURN(const Options options, ReadOptions(arguments));
+  std::unique_ptr<OwnedRoot> owned;
+  std::unique_ptr<Workspace> workspace;
+  if (!options.root.empty()) {
+    SKIPPY_ASSIGN_OR_RETURN(owned, OwnedRoot::Create(options.root));
+  } else {
+    SKIPPY_ASSIGN_OR_RETURN(workspace, Workspace::Create(options.work));
+  }
+  const std::string folder = owned ? options.root : workspace->path();
+  std::vector<Shape> shapes = {{1893, 512, "54"}, {3994, 4096, "38"}};
+  if (options.tokens != 0) shapes = {{options.tokens, options.bytes_per_token, ""}};
+  std::vector<std::vector<std::string>> rows = {{"entry", "fill us", "warm us", "handles us",
+                                                 "copy us", "copy/warm", "fill/warm",
+                                                 "fill/handles", "described", "hash us"}};
+  BenchReport report;
+  for (std::size_t i = 0; i < shapes.size(); ++i) {
+    Arms arms(shapes[i], folder + "/store-" + std::to_string(i));
+    SKIPPY_RETURN_IF_ERROR(arms.Open());
+    SKIPPY_ASSIGN_OR_RETURN(const Samples samples, arms.Run(options.pairs));
+    rows.push_back(Row(shapes[i], samples));
+    const double ratio = Median(samples.copy_us) / Median(samples.warm_us);
+    report.figure = i == 0 ? ratio : std::min(report.figure, ratio);
+    const std::string shape = rows.back().front();
+    report.inputs["l2_lookup_to_usable_bytes_ns, " + shape] =
+        fmt::format("{:.0f}", 1e3 * Median(samples.warm_us));
+    report.inputs["l2_handle_lookup_ns, " + shape] =
+        fmt::format("{:.0f}", 1e3 * Median(samples.handles_us));
+    report.inputs["l3_fill_to_usable_bytes_ns, " + shape] =
+        fmt::format("{:.0f}", 1e3 * Median(samples.fill_us));
+    report.inputs["admission_hash_ns, " + shape] =
+        fmt::format("{:.0f}", 1e3 * Median(samples.hash_us));
+  }
+  report.name = "l2-tier";
+  report.unit = "of a plain copy's speed, lookup included (lowest of the shapes)";
+  report.goal = ">= 0.9; handles alone <= 5 us";
+  report.inputs["pairs"] = std::to_string(options.pairs);
+  report.table = FormatTable(rows);
+  return report;
+}
+
+}  // namespace skippy::bench
