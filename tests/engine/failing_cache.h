@@ -58,6 +58,10 @@ class FailingCache final : public Cache {
   Result<std::uint64_t> Clear(std::optional<ModelIdentity> model) override {
     return inner_->Clear(model);
   }
+  Status SetRamLimit(std::uint64_t budget_bytes) override {
+    return inner_->SetRamLimit(budget_bytes);
+  }
+  void DropRam(const ModelIdentity& model) override { inner_->DropRam(model); }
   Status SetDiskLimits(std::uint64_t budget_bytes, std::uint64_t minimum_free_bytes) override {
     return inner_->SetDiskLimits(budget_bytes, minimum_free_bytes);
   }
