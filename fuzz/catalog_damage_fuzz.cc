@@ -4,6 +4,7 @@
 
 #include "base/check.h"
 #include "base/log.h"
+#include "base/token_digest.h"
 #include "catalog/catalog.h"
 #include "catalog/row_digest.h"
 #include "env/memory_env.h"
@@ -35,6 +36,7 @@ SegmentRow SegmentOf(std::uint64_t id) {
   row.digest.bytes[0] = static_cast<std::uint8_t>(id);
   row.byte_count = id * 100;
   row.extents = {{PackId{1}, static_cast<std::uint32_t>(id), 1}};
+  row.head_hash = HashHead(TokensOf(id));
   return row;
 }
 

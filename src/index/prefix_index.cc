@@ -49,6 +49,9 @@ struct Node {
 // Bytes that the allocator is assumed to add to every block.
 constexpr std::uint64_t kAllocationOverheadBytes = 16;
 
+// Of the segments that begin where a path has a few tokens left, the newest ones are looked at.
+constexpr int kTailProbesMax = 64;
+
 // Stands for a head of this many tokens in a set of lengths.
 std::uint32_t HeadBit(TokenCount head_tokens) { return 1U << (head_tokens - 1); }
 static_assert(kHeadTokens <= 32);
@@ -154,6 +157,7 @@ struct PrefixIndex::Impl {
     Slot cold = kNoSlot;
   };
   Walked Walk(DomainId domain, std::span<const Token> tokens, ResumeRule rule) const;
+  void ExtendToEnd(Walked* walked, std::span<const Token> tokens) const;
   Visit LongestChild(const ChildKey& point, std::span<const Token> rest, ResumeRule rule,
                      Slot* cold) const;
   TokenCount RowsUsed(Slot slot, std::span<const Token> rest, ResumeRule rule, Slot* cold) const;
@@ -245,6 +249,27 @@ PrefixIndex::Impl::Walked PrefixIndex::Impl::Walk(DomainId domain, std::span<con
     position += static_cast<std::size_t>(next.rows_used);
   }
   return walked;
+}
+
+// The few tokens that are left may be the head of a short segment, as where a prompt is asked again
+// and its last token has to be computed.
+void PrefixIndex::Impl::ExtendToEnd(Walked* walked, std::span<const Token> tokens) const {
+  if (walked->path.empty()) return;
+  const Visit& last = walked->path.back();
+  const TokenCount position = nodes[last.slot].first_token + last.rows_used;
+  const auto rest = tokens.subspan(static_cast<std::size_t>(position));
+  if (rest.empty() || rest.size() >= static_cast<std::size_t>(head_tokens)) return;
+  int probes_left = kTailProbesMax;
+  for (Slot slot = nodes[last.slot].first_rows_child; slot != kNoSlot && probes_left > 0;
+       slot = nodes[slot].next_sibling, --probes_left) {
+    const Node& node = nodes[slot];
+    if (node.is_cold() || node.first_token != position) continue;
+    const TokenCount common = CommonTokens(node.rows(), rest);
+    if (static_cast<std::size_t>(common) == rest.size() && 2 * common >= node.token_count) {
+      walked->path.push_back({slot, common});
+      return;
+    }
+  }
 }
 
 PathMatch PrefixIndex::Impl::MatchOf(const Walked& walked) const {
@@ -386,7 +411,9 @@ PrefixIndex::~PrefixIndex() = default;
 
 PathMatch PrefixIndex::Find(DomainId domain, std::span<const Token> tokens, ResumeRule rule) const {
   Impl::Walked walked = impl_->Walk(domain, tokens, rule);
-  if (rule == ResumeRule::kCheckpoint) {
+  if (rule == ResumeRule::kAnyToken) {
+    impl_->ExtendToEnd(&walked, tokens);
+  } else if (rule == ResumeRule::kCheckpoint) {
     if (const Impl::Visit checkpoint = impl_->DeepestCheckpoint(walked.path);
         checkpoint.slot != kNoSlot) {
       walked.path.push_back(checkpoint);

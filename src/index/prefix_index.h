@@ -84,13 +84,14 @@ class PrefixIndex {
   PrefixIndex& operator=(const PrefixIndex&) = delete;
 
   // Longest resumable prefix of `tokens` under `rule`:
-  //   kAnyToken    every row that matches
+  //   kAnyToken    every row that matches; of a segment that the path leaves within its head, only
+  //                if the path ends there and half of the segment is used
   //   kSegmentEnd  whole segments only
   //   kCheckpoint  the deepest checkpoint on the matching path; steps are the row segments up to
   //                it, then the checkpoint (0 steps before it for families without rows)
   PathMatch Find(DomainId domain, std::span<const Token> tokens, ResumeRule rule) const;
   // The rows of the path that are known: where new segments have to be attached. Like Find, but
-  // without the need for a checkpoint.
+  // without the need for a checkpoint, and never ending in the middle of a segment's head.
   PathMatch FindRows(DomainId domain, std::span<const Token> tokens, ResumeRule rule) const;
   // The checkpoint at exactly tokens.size() on this path, if there is one.
   std::optional<SegmentId> FindCheckpoint(DomainId domain, std::span<const Token> tokens) const;

@@ -603,6 +603,34 @@ TEST(PrefixIndexModelTest, FindsTheBestChainAmongSegmentsThatShareAHead) {
   EXPECT_GT(twins, 100U);
 }
 
+TEST_F(PrefixIndexTest, APathThatEndsInTheHeadOfAShortSegmentUsesIt) {
+  PrefixIndex index;
+  Path path(270);
+  for (std::size_t i = 0; i < path.size(); ++i) path[i] = static_cast<Token>(i);
+  const auto part = [&path](int first, int end) {
+    return Path(path.begin() + first, path.begin() + end);
+  };
+  ASSERT_TRUE(index.Insert({.id = Id(1), .domain = kDomain, .tokens = part(0, 256)}));
+  ASSERT_TRUE(index.Insert({.id = Id(2),
+                            .domain = kDomain,
+                            .parent = Id(1),
+                            .first_token = 256,
+                            .tokens = part(256, 270)}));
+  const auto found = [&](const Path& asked) {
+    return index.Find(kDomain, asked, ResumeRule::kAnyToken).tokens;
+  };
+  EXPECT_EQ(found(part(0, 270)), 270);
+  EXPECT_EQ(found(part(0, 269)), 269) << "the same prompt again: all but its last token";
+  EXPECT_EQ(found(part(0, 263)), 263);
+  EXPECT_EQ(found(part(0, 262)), 256) << "less than half of the segment";
+  Path other = part(0, 269);
+  other.back() += 1;
+  EXPECT_EQ(found(other), 256) << "the path leaves the segment";
+  EXPECT_EQ(index.FindRows(kDomain, part(0, 269), ResumeRule::kAnyToken).tokens, 256)
+      << "nothing is attached in the middle of a head";
+  EXPECT_EQ(index.Find(kDomain, part(0, 269), ResumeRule::kSegmentEnd).tokens, 256);
+}
+
 class ColdSegmentTest : public ::testing::Test {
  protected:
   ~ColdSegmentTest() override { index_.CheckInvariants(); }

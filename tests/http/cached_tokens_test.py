@@ -172,9 +172,9 @@ class CachedTokensTest(ServerTest):
         server.kill9()
         server = self.start()
         shared = len(server.tokenize(second))
-        for n in range(1, 4):
+        for n in range(1, 4):  # the first 31 tokens of a segment are not used alone
             self.assertGreaterEqual(server.complete(f'{second} Ask {n}.', max_tokens=1).cached,
-                                    shared - 2)
+                                    shared - 2 - 31)
 
 
 if __name__ == '__main__':
