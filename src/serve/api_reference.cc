@@ -23,6 +23,7 @@ constexpr std::string_view kHead =
 | `POST /v1/responses` | OpenAI responses; nothing is kept between them |
 | `POST /v1/messages` | Anthropic messages |
 | `POST /v1/messages/count_tokens` | the length of such a request's prompt |
+| `POST /v1/embeddings` | refused with 501: the server generates text only |
 | `GET /v1/models`, `GET /v1/models/ID` | the loaded model |
 | `GET /v1/cache/explain/ID` | how far one of the last 256 requests was cached, and why |
 | `POST /tokenize`, `/detokenize`, `/apply-template` | llama-server's helpers |

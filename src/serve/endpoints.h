@@ -28,6 +28,9 @@ HttpResponse AnswerCountTokens(Engine& engine, const HttpRequest& request);
 // The list, or with the path parameter "model" that one.
 HttpResponse AnswerModels(Engine& engine, const HttpRequest& request);
 
+// Refuses: the server generates text. Says so instead of "no such endpoint".
+HttpResponse AnswerEmbeddings(Engine& engine, const HttpRequest& request);
+
 // llama-server's helpers: {"content"} -> {"tokens"}, {"tokens"} -> {"content"}, a chat request ->
 // {"prompt"}.
 HttpResponse AnswerTokenize(Engine& engine, const HttpRequest& request);

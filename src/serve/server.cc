@@ -38,6 +38,8 @@ constexpr EngineRoute kEngineRoutes[] = {
     {"POST", "/v1/responses", AnswerIn<ResponsesDialect>},
     {"POST", "/v1/messages", AnswerIn<MessagesDialect>, MessagesErrorResponse},
     {"POST", "/v1/messages/count_tokens", OnEngine<AnswerCountTokens>, MessagesErrorResponse},
+    {"POST", "/v1/embeddings", OnEngine<AnswerEmbeddings>},
+    {"POST", "/embeddings", OnEngine<AnswerEmbeddings>},
     {"GET", "/v1/models", OnEngine<AnswerModels>},
     {"GET", "/models", OnEngine<AnswerModels>},
     {"GET", "/v1/models/:model", OnEngine<AnswerModels>},

@@ -376,6 +376,13 @@ TEST_F(ServerTest, ListsItsModel) {
   EXPECT_EQ(Client().Get("/v1/models/other").status, 404);
 }
 
+TEST_F(ServerTest, SaysThatItComputesNoEmbeddings) {
+  Start();
+  const HttpReply reply = Client().Post("/v1/embeddings", Json{{"input", "x"}});
+  EXPECT_EQ(reply.status, 501);
+  EXPECT_EQ(reply.json()["error"]["code"], "embeddings_not_supported");
+}
+
 TEST_F(ServerTest, TokenizesAndAppliesTheTemplate) {
   Start();
   EXPECT_EQ(Client().Post("/tokenize", Json{{"content", "AB"}}).json()["tokens"], Json({65, 66}));

@@ -185,7 +185,7 @@ class Server:
 
     def _ports(self):
         log = self.log()
-        api = re.search(r'listening on http://[^ \n]*:(\d+)\n', log)
+        api = re.search(r'listening on https?://[^ \n]*:(\d+)\n', log)
         management = re.search(r'management API on http://[^ \n]*:(\d+)\n', log)
         return (int(api.group(1)), int(management.group(1))) if api and management else None
 
