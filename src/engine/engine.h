@@ -230,7 +230,7 @@ struct PrefixHistory {
   // So many leading tokens could be restored until they were removed; 0: none are known to.
   TokenCount removed_tokens = 0;
   std::string removed_by;  // "eviction", "prune", "clear", ...
-  std::int64_t removed_at_s = 0;  // since the epoch
+  std::chrono::nanoseconds removed_at{0};  // since the epoch
   // So many are kept, but by another model or in another state, which these fields tell apart.
   TokenCount foreign_tokens = 0;
   std::vector<ChangedField> changed;

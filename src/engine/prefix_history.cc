@@ -111,8 +111,7 @@ PrefixHistory FindPrefixHistory(const PrefixHistoryInput& input, std::span<const
   if (const auto removed = input.cache->FindRemoved(*own, prompt)) {
     history.removed_tokens = removed->tokens;
     history.removed_by = ToString(removed->cause);
-    history.removed_at_s =
-        std::chrono::duration_cast<std::chrono::seconds>(removed->removed_at).count();
+    history.removed_at = removed->removed_at;
   }
   const Foreign foreign = FindForeign(input, prompt);
   history.foreign_tokens = foreign.tokens;

@@ -123,10 +123,8 @@ Json PrefixJson(const FinishedRequest& request, const ChatFormat& chat, bool kee
   return prefix;
 }
 
-std::int64_t NowSeconds() {
-  return std::chrono::duration_cast<std::chrono::seconds>(
-             std::chrono::system_clock::now().time_since_epoch())
-      .count();
+std::int64_t SecondsOf(std::chrono::nanoseconds time) {
+  return std::chrono::duration_cast<std::chrono::seconds>(time).count();
 }
 
 }  // namespace
@@ -136,7 +134,7 @@ Json WithHistory(const Explanation& explanation, const PrefixHistory& history) {
   Json& prefix = body["prefix"];
   // What was removed only after the request does not explain it.
   const bool removed = history.removed_tokens > explanation.cached_tokens &&
-                       history.removed_at_s <= explanation.finished_at_s;
+                       history.removed_at <= explanation.finished_at;
   const char* reason = removed ? "removed" : "identity_changed";
   if (!removed && history.foreign_tokens <= explanation.cached_tokens) {
     return body;
@@ -146,7 +144,7 @@ Json WithHistory(const Explanation& explanation, const PrefixHistory& history) {
   if (removed) {
     prefix["removed"] = Json{{"tokens", history.removed_tokens},
                              {"by", history.removed_by},
-                             {"at", history.removed_at_s}};
+                             {"at", SecondsOf(history.removed_at)}};
     return body;
   }
   Json changed = Json::array();
@@ -215,7 +213,7 @@ void ExplainLog::Remember(const FinishedRequest& request, const ChatFormat& chat
                           {"saved_ms_estimate", ms_per_token > 0 ? Json(saved) : Json(nullptr)}};
   explanation.prompt = request.comparison.prompt;
   explanation.cached_tokens = timings.cached_tokens();
-  explanation.finished_at_s = NowSeconds();
+  explanation.finished_at = std::chrono::system_clock::now().time_since_epoch();
   const std::string_view reason = Reason(request);
   explanation.may_be_lost = reason != "complete" && reason != "not_asked";
   MutexLock lock(mu_);

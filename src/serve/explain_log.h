@@ -2,6 +2,7 @@
 // bounded, gone with the process.
 #pragma once
 
+#include <chrono>
 #include <cstddef>
 #include <deque>
 #include <memory>
@@ -42,7 +43,7 @@ struct Explanation {
   Json body;
   std::weak_ptr<const SeenPrompt> prompt;  // while it is among the last prompts
   TokenCount cached_tokens = 0;
-  std::int64_t finished_at_s = 0;  // since the epoch
+  std::chrono::nanoseconds finished_at{0};  // since the epoch
   bool may_be_lost = false;  // part of the prefix was not found, and that is not yet explained
 };
 

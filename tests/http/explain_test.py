@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
-"""Goal: an operator learns why a prompt was computed: what removed its state, which setting changed,
-what differs. Method: the real server and `skippy kv-cache explain`; every reason is provoked."""
+"""Goal: an operator learns why a prompt was computed: what removed its state, which setting
+changed, what differs. Method: the real server and `skippy kv-cache explain`; every reason is
+provoked."""
 
 import json
 import subprocess
