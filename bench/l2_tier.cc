@@ -9,7 +9,7 @@
 #include <filesystem>
 #include <fstream>
 
-#include "base/mutex.h"
+#include "base/wake_signal.h"
 #include "bench/arguments.h"
 #include "bench/benches.h"
 #include "bench/statistics.h"
@@ -102,28 +102,6 @@ class OwnedRoot {
  private:
   explicit OwnedRoot(std::string path) : path_(std::move(path)) {}
   const std::string path_;
-};
-
-class Wake {
- public:
-  void Call() {
-    MutexLock lock(mu_);
-    ++count_;
-    changed_.NotifyAll();
-  }
-  void WaitAfter(int seen) {
-    MutexLock lock(mu_);
-    while (count_ == seen) changed_.Wait(mu_);
-  }
-  int count() {
-    MutexLock lock(mu_);
-    return count_;
-  }
-
- private:
-  Mutex mu_;
-  CondVar changed_;
-  int count_ GUARDED_BY(mu_) = 0;
 };
 
 // Every word differs, so that no two segments are the same.
@@ -224,7 +202,7 @@ class Arms {
   // From before the lookup until the bytes lie in `into`, or, without it, until every handle was
   // there; in microseconds.
   Result<double> Timed(std::vector<std::byte>* into, Tier tier) {
-    const auto wake = std::make_shared<Wake>();
+    const auto wake = std::make_shared<WakeSignal>();
     std::size_t filled_bytes = 0;
     bool all_there = true;
     const auto start = Clock::now();

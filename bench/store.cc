@@ -3,7 +3,7 @@
 #include <cstring>
 #include <random>
 
-#include "base/mutex.h"
+#include "base/wake_signal.h"
 
 namespace skippy::bench {
 namespace {
@@ -12,28 +12,6 @@ namespace {
 void Fill(std::span<std::byte> bytes, TokenCount first_token) {
   std::memset(bytes.data(), 0x41 + first_token % 31, bytes.size());
 }
-
-class Wake {
- public:
-  void Call() {
-    MutexLock lock(mu_);
-    ++count_;
-    changed_.NotifyAll();
-  }
-  void WaitAfter(int seen) {
-    MutexLock lock(mu_);
-    while (count_ == seen) changed_.Wait(mu_);
-  }
-  int count() {
-    MutexLock lock(mu_);
-    return count_;
-  }
-
- private:
-  Mutex mu_;
-  CondVar changed_;
-  int count_ GUARDED_BY(mu_) = 0;
-};
 
 }  // namespace
 
@@ -86,7 +64,7 @@ Status BenchStore::Record(std::span<const Token> path) {
 Result<TokenCount> BenchStore::RestoreAll(std::span<const Token> path) {
   PrefixMatch match =
       cache_->Lookup(domain_, path, static_cast<TokenCount>(path.size()), ResumeRule::kAnyToken);
-  const auto wake = std::make_shared<Wake>();
+  const auto wake = std::make_shared<WakeSignal>();
   const auto restore = cache_->StartRestore(std::move(match), path, [wake] { wake->Call(); });
   TokenCount tokens = 0;
   for (;;) {

@@ -13,7 +13,7 @@
 #include <utility>
 #include <vector>
 
-#include "base/mutex.h"
+#include "base/wake_signal.h"
 #include "env/fault_env.h"
 #include "skippy/cache.h"
 
@@ -63,31 +63,6 @@ inline DomainSpec SpecOf(std::uint8_t model, std::uint8_t state, const std::stri
   spec.model_name = "model-" + std::to_string(model);
   return spec;
 }
-
-// A wake-up that can be waited for.
-class WakeSignal {
- public:
-  std::function<void()> callback() {
-    return [this] {
-      MutexLock lock(mu_);
-      ++count_;
-      changed_.NotifyAll();
-    };
-  }
-  void WaitAfter(int seen) {
-    MutexLock lock(mu_);
-    while (count_ == seen) changed_.Wait(mu_);
-  }
-  int count() {
-    MutexLock lock(mu_);
-    return count_;
-  }
-
- private:
-  Mutex mu_;
-  CondVar changed_;
-  int count_ GUARDED_BY(mu_) = 0;
-};
 
 struct Restored {
   TokenCount tokens = 0;  // rows handed out and found right
