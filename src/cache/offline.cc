@@ -131,7 +131,7 @@ StoreReport OfflineStore::Describe() {
   if (catalog_was_damaged_) NoteProblem(&report, "catalog.db was not readable as a database");
   SharedState& shared = *shared_;
   MutexLock lock(shared.mu);
-  const CacheTables& tables = shared.tables;
+  CacheTables& tables = shared.tables;
   report.physical_bytes = usage.physical_bytes + tables.catalog_bytes;
   report.manifests = tables.ledger.manifest_count();
   report.segments = tables.ledger.segment_count();
@@ -195,7 +195,7 @@ std::vector<StoreDomain> OfflineStore::Domains() {
   std::map<DomainId, StoreDomain> domains;
   SharedState& shared = *shared_;
   MutexLock lock(shared.mu);
-  const CacheTables& tables = shared.tables;
+  CacheTables& tables = shared.tables;
   for (const auto& [id, domain] : tables.domains) {
     domains[id] = {.model = domain.spec.model,
                    .state = domain.spec.state,

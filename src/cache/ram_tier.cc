@@ -38,11 +38,11 @@ SegmentId SegmentOf(const RamKey& key) {
 
 RamEvictionFilter SharedState::RamVictims(const std::optional<ModelIdentity>& model) const {
   std::unordered_map<SegmentId, std::uint32_t> gone_children;
-  return [&known = tables, model, gone = std::move(gone_children)](const RamKey& key) mutable {
+  return [known = &tables, model, gone = std::move(gone_children)](const RamKey& key) mutable {
     const SegmentId id = SegmentOf(key);
-    const LedgerSegment& segment = *known.ledger.FindSegment(id);
-    if (model && known.domains.at(segment.domain).spec.model != *model) return false;
-    if (known.places.at(id).disk != nullptr) return true;
+    const LedgerSegment& segment = *known->ledger.FindSegment(id);
+    if (model && known->domains.at(segment.domain).spec.model != *model) return false;
+    if (known->places.at(id).disk != nullptr) return true;
     if (segment.pins > 0 || segment.children > gone[id]) return false;
     ++gone[segment.parent];
     return true;
@@ -50,9 +50,9 @@ RamEvictionFilter SharedState::RamVictims(const std::optional<ModelIdentity>& mo
 }
 
 void SharedState::LeaveRam(const std::vector<RamKey>& keys, RemovalCause cause) {
-  const auto place_of = [&known = tables](const RamKey& key) {
-    const auto found = known.places.find(SegmentOf(key));
-    return found == known.places.end() ? nullptr : &found->second;
+  const auto place_of = [known = &tables](const RamKey& key) {
+    const auto found = known->places.find(SegmentOf(key));
+    return found == known->places.end() ? nullptr : &found->second;
   };
   for (const RamKey& key : keys) {
     if (Place* const place = place_of(key)) place->in_ram = false;
