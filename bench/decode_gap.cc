@@ -45,7 +45,7 @@ Result<GapOptions> ReadOptions(const std::vector<std::string>& arguments) {
   if (options.tiny) {
     options.prefixes = 3;
     options.prefix_tokens = 300;
-    options.reply_tokens = 60;
+    options.reply_tokens = 240;
     options.rounds = 1;
   }
   if (options.model.empty()) {

@@ -24,7 +24,9 @@ void CheckRaw(std::span<const std::byte> input) {
 
 void CheckFlipped(std::span<const std::byte> input) {
   std::uint32_t fields[3] = {};
-  std::memcpy(fields, input.data(), std::min(input.size(), sizeof(fields)));
+  if (!input.empty()) {
+    std::memcpy(fields, input.data(), std::min(input.size(), sizeof(fields)));
+  }
   const PackHeader header{PackId{fields[0]},
                           kMinimumPackBytes + std::uint64_t{fields[1]} * kBlockBytes};
   Block block{};
