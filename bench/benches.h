@@ -16,6 +16,7 @@ Result<BenchReport> RunPeers(const std::vector<std::string>& arguments);
 Result<BenchReport> RunWriteAmplification(const std::vector<std::string>& arguments);
 Result<BenchReport> RunEvict(const std::vector<std::string>& arguments);
 Result<BenchReport> RunL2Tier(const std::vector<std::string>& arguments);
+Result<BenchReport> RunL2Sessions(const std::vector<std::string>& arguments);
 Result<BenchReport> RunReopen(const std::vector<std::string>& arguments);
 Result<BenchReport> RunBudgetWatch(const std::vector<std::string>& arguments);
 

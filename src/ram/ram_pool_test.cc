@@ -5,8 +5,11 @@
 #include "ram/ram_pool.h"
 
 #include <gtest/gtest.h>
+#include <spdlog/fmt/fmt.h>
 
 #include <atomic>
+#include <chrono>
+#include <cstdio>
 #include <cstring>
 #include <map>
 #include <random>
@@ -364,6 +367,35 @@ TEST(RamPoolModelTest, AgreesWithAPlainModel) {
   }
 }
 
+// Nanoseconds for one admission that must evict one entry, with `entries` of them in the pool that
+// all share a head.
+double AdmissionNs(int entries) {
+  constexpr int kAdmissions = 2000;
+  const auto text = [](int n) { return fmt::format("{:08}", n); };
+  RamPool pool(8 + 8 * static_cast<std::uint64_t>(entries));
+  for (int i = 0; i < entries; ++i) pool.Admit(Key(i), Layout({"one head", text(i)}));
+  EXPECT_EQ(pool.GetStats().entries, static_cast<std::uint64_t>(entries));
+  std::vector<RamLayout> layouts;
+  for (int i = 0; i < kAdmissions; ++i) layouts.push_back(Layout({"one head", text(entries + i)}));
+  const auto begin = std::chrono::steady_clock::now();
+  for (int i = 0; i < kAdmissions; ++i) {
+    EXPECT_EQ(pool.Admit(Key(entries + i), std::move(layouts[static_cast<std::size_t>(i)])),
+              RamRefusal::kNone);
+  }
+  const std::chrono::duration<double, std::nano> spent = std::chrono::steady_clock::now() - begin;
+  EXPECT_EQ(pool.GetStats().evictions, static_cast<std::uint64_t>(kAdmissions));
+  pool.CheckInvariants();
+  return spent.count() / kAdmissions;
+}
+
+// Proves C23, U31: recomputing every charge would make this ratio some 400.
+TEST(RamPoolScaleTest, AnEvictionDoesNotGrowWithTheNumberOfEntries) {
+  const double few = AdmissionNs(50);
+  const double many = AdmissionNs(20000);
+  std::printf("admission with eviction: 50 entries %.0f ns, 20000 entries %.0f ns\n", few, many);
+  EXPECT_LT(many, 20 * few);
+}
+
 // Room first, bytes later, as a recording does it.
 void ReserveAndAdmit(RamPool* pool, const RamKey& key, std::mt19937* random) {
   const RamHandle handle = Hold(RandomTexts(random).front());
@@ -461,6 +493,20 @@ TEST_F(RamPoolTest, AReservationIsPartOfTheBudgetUntilItIsAdmitted) {
       RamRefusal::kNone);
   EXPECT_EQ(pool_.GetStats().reserved_bytes, 0U);
   EXPECT_EQ(pool_.GetStats().resident_bytes, 100U);
+}
+
+// Proves C6.
+TEST_F(RamPoolTest, AnEntryTellsWhereItsBytesCameFrom) {
+  for (const RamOrigin origin : {RamOrigin::kDiskFill, RamOrigin::kRecorded}) {
+    std::vector<RamEvicted> evicted;
+    auto room = pool_.Reserve(5, {}, &evicted);
+    ASSERT_TRUE(room);
+    const RamKey key = Key(static_cast<int>(origin));
+    EXPECT_EQ(
+        pool_.AdmitSegment(key, {.origin = origin}, HashedBytes(Hold("bytes")), *std::move(room)),
+        RamRefusal::kNone);
+    EXPECT_EQ(pool_.Peek(key)->origin, origin);
+  }
 }
 
 TEST_F(RamPoolTest, AReservationThatIsDroppedGivesItsRoomBack) {
