@@ -18,6 +18,8 @@ Result<BenchReport> RunEvict(const std::vector<std::string>& arguments);
 Result<BenchReport> RunL2Tier(const std::vector<std::string>& arguments);
 Result<BenchReport> RunL2Sessions(const std::vector<std::string>& arguments);
 Result<BenchReport> RunReopen(const std::vector<std::string>& arguments);
+Result<BenchReport> RunRestoreIo(const std::vector<std::string>& arguments);
+Result<BenchReport> RunSpillIo(const std::vector<std::string>& arguments);
 Result<BenchReport> RunBudgetWatch(const std::vector<std::string>& arguments);
 
 }  // namespace skippy::bench

@@ -25,6 +25,9 @@ std::span<const Benchmark> Benchmarks() {
        RunEvict},
       {"reopen", "<= 3 s at 1,000,000 segments", "opening a large store to the first lookup",
        RunReopen},
+      {"restore-io", ">= 0.85", "restoring a long prefix from disk against plain reads",
+       RunRestoreIo},
+      {"spill-io", ">= 0.8", "recording a long prefix to disk against plain writes", RunSpillIo},
       {"budget-watch", "<= 1, always", "largest part of the budget that the root takes",
        RunBudgetWatch},
   };

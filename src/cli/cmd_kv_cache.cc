@@ -51,8 +51,15 @@ void AddVerb(CLI::App* parent, Verb verb, const char* name, const char* help, in
   }
   if (verb == Verb::kLimits) {
     command->add_option("--cache-ram", arguments->cache_ram_mib, "budget of the RAM tier in MiB")
-        ->required()
         ->type_name("N");
+    command
+        ->add_option("--kv-cache-disk-budget", arguments->disk_budget,
+                     "hard limit of the whole cache directory")
+        ->type_name("SIZE");
+    command
+        ->add_option("--kv-cache-min-free", arguments->minimum_free,
+                     "free space that the cache never takes")
+        ->type_name("SIZE");
   }
   command->callback([arguments, exit_status] { *exit_status = Run(*arguments); });
 }
@@ -110,7 +117,7 @@ void AddKvCacheCommand(CLI::App& app, int* exit_status) {
   AddExplain(parent, exit_status);
   AddVerb(parent, Verb::kPrune, "prune", "Evict least recently used prefixes", exit_status);
   AddVerb(parent, Verb::kClear, "clear", "Remove everything that is not in use", exit_status);
-  AddVerb(parent, Verb::kLimits, "limits", "Change the budget of the RAM tier now", exit_status);
+  AddVerb(parent, Verb::kLimits, "limits", "Change budgets while the server runs", exit_status);
   AddOfflineVerb(parent, OfflineArguments::Verb::kVerify, "verify",
                  "Read and check everything in the store of a stopped server", exit_status);
   AddOfflineVerb(parent, OfflineArguments::Verb::kInspect, "inspect",

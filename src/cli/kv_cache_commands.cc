@@ -48,24 +48,48 @@ Result<std::vector<Endpoint>> ResolveEndpoints(const KvCacheArguments& arguments
   return out;
 }
 
+// Nothing when `text` was not given.
+Status PutByteSize(const char* flag, const std::optional<std::string>& text, const char* field,
+                   Json* body) {
+  if (!text) {
+    return {};
+  }
+  const auto byte_count = ParseByteSize(*text);
+  if (!byte_count) {
+    return MakeError(ErrorCode::kInvalidArgument,
+                     fmt::format("{}: {} is not valid: expected {}", flag, QuoteForMessage(*text),
+                                 kByteSizeExpectation));
+  }
+  (*body)[field] = *byte_count;
+  return {};
+}
+
+Result<Call> MakeLimitsCall(const KvCacheArguments& arguments) {
+  Json body = Json::object();
+  if (arguments.cache_ram_mib) {
+    body["cache_ram_mib"] = *arguments.cache_ram_mib;
+  }
+  SKIPPY_RETURN_IF_ERROR(
+      PutByteSize("--kv-cache-disk-budget", arguments.disk_budget, "disk_budget_bytes", &body));
+  SKIPPY_RETURN_IF_ERROR(
+      PutByteSize("--kv-cache-min-free", arguments.minimum_free, "disk_minimum_free_bytes", &body));
+  if (body.empty()) {
+    return MakeError(
+        ErrorCode::kInvalidArgument,
+        "name what to change: --cache-ram, --kv-cache-disk-budget or --kv-cache-min-free");
+  }
+  return Call{"POST", std::string(kPath) + "/limits", body.dump()};
+}
+
 Result<Call> MakeCall(const KvCacheArguments& arguments) {
   if (arguments.verb == Verb::kStatus) {
     return Call{"GET", kPath, ""};
   }
   if (arguments.verb == Verb::kLimits) {
-    return Call{"POST", std::string(kPath) + "/limits",
-                Json{{"cache_ram_mib", arguments.cache_ram_mib}}.dump()};
+    return MakeLimitsCall(arguments);
   }
   Json body = Json::object();
-  if (arguments.target) {
-    const auto target_bytes = ParseByteSize(*arguments.target);
-    if (!target_bytes) {
-      return MakeError(ErrorCode::kInvalidArgument,
-                       fmt::format("--target: {} is not valid: expected {}",
-                                   QuoteForMessage(*arguments.target), kByteSizeExpectation));
-    }
-    body["target_bytes"] = *target_bytes;
-  }
+  SKIPPY_RETURN_IF_ERROR(PutByteSize("--target", arguments.target, "target_bytes", &body));
   if (arguments.model_identity) {
     body["model_identity"] = *arguments.model_identity;
   }
@@ -119,7 +143,7 @@ Outcome CallOne(const Endpoint& endpoint, const Call& call, const EndpointCaller
 
 std::string Line(const KvCacheArguments& arguments, const Outcome& outcome) {
   if (arguments.verb == Verb::kLimits) {
-    return RamLine(outcome.reply);
+    return LimitsLine(outcome.reply);
   }
   return arguments.verb == Verb::kStatus ? StatusLine(outcome.reply) : MutationLine(outcome.reply);
 }

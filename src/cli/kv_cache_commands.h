@@ -21,7 +21,10 @@ struct KvCacheArguments {
   bool yes = false;
   std::optional<std::string> target;  // SIZE
   std::optional<std::string> model_identity;
-  std::uint64_t cache_ram_mib = 0;  // kLimits
+  // kLimits; at least one.
+  std::optional<std::uint64_t> cache_ram_mib;
+  std::optional<std::string> disk_budget;   // SIZE
+  std::optional<std::string> minimum_free;  // SIZE
 };
 
 // What the command talks to; tests put their own.

@@ -124,6 +124,31 @@ TEST_F(KvCacheCommandsTest, TargetAndModelGoIntoTheBody) {
   EXPECT_EQ(calls_.size(), 1U);
 }
 
+// Proves D50.
+TEST_F(KvCacheCommandsTest, LimitsSendWhatWasGivenAndNothingElse) {
+  arguments_.verb = Verb::kLimits;
+  EXPECT_NE(Run(), 0);
+  EXPECT_THAT(error_.str(), HasSubstr("--kv-cache-disk-budget"));
+  arguments_.disk_budget = "2GiB";
+  arguments_.minimum_free = "1GB";
+  EXPECT_NE(Run(), 0);
+  EXPECT_THAT(error_.str(), HasSubstr("--kv-cache-min-free: \"1GB\""));
+  EXPECT_THAT(calls_, IsEmpty());
+  arguments_.minimum_free = "1GiB";
+  Serve("127.0.0.1:3131", 200, SampleStatus());
+  EXPECT_EQ(Run(), 0);
+  arguments_.disk_budget.reset();
+  arguments_.minimum_free.reset();
+  arguments_.cache_ram_mib = 7;
+  EXPECT_EQ(Run(), 0);
+  EXPECT_THAT(
+      calls_,
+      ElementsAre("POST /api/runtime/kv-cache/limits "
+                  R"({"disk_budget_bytes":2147483648,"disk_minimum_free_bytes":1073741824})",
+                  R"(POST /api/runtime/kv-cache/limits {"cache_ram_mib":7})"));
+  EXPECT_THAT(out_.str(), HasSubstr("of 10.0 GiB used"));
+}
+
 // Proves L6.
 TEST_F(KvCacheCommandsTest, AnErrorOfTheServerIsShownAndFails) {
   arguments_.verb = Verb::kClear;

@@ -135,9 +135,10 @@ std::string StatusLine(const Json& status) {
                      Bytes(status, "/usage/budget_bytes"));
 }
 
-std::string RamLine(const Json& status) {
-  return fmt::format("ram {} of {} used", Bytes(status, "/ram/resident_bytes"),
-                     Bytes(status, "/ram/budget_bytes"));
+std::string LimitsLine(const Json& status) {
+  return fmt::format("ram {} of {} used; disk {}, {} kept free",
+                     Bytes(status, "/ram/resident_bytes"), Bytes(status, "/ram/budget_bytes"),
+                     StatusLine(status), Bytes(status, "/usage/minimum_free_bytes"));
 }
 
 std::string MutationLine(const Json& reply) {

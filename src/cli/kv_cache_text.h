@@ -13,7 +13,7 @@ std::string StatusText(const nlohmann::ordered_json& status);
 std::string StatusLine(const nlohmann::ordered_json& status);
 
 // One line without an end: the RAM tier of a status.
-std::string RamLine(const nlohmann::ordered_json& status);
+std::string LimitsLine(const nlohmann::ordered_json& status);
 
 // One line without an end: what a mutation freed and what is used after it.
 std::string MutationLine(const nlohmann::ordered_json& reply);

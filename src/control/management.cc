@@ -165,17 +165,44 @@ Result<Mutation> ReadMutation(const std::string& body, bool takes_target) {
   return out;
 }
 
-Result<std::uint64_t> ReadRamLimit(const std::string& body) {
+struct Limits {
+  std::optional<std::uint64_t> ram_budget_bytes;
+  std::optional<std::uint64_t> disk_budget_bytes;
+  std::optional<std::uint64_t> minimum_free_bytes;
+};
+
+Result<std::uint64_t> ReadLimit(const std::string& name, const Json& value, std::uint64_t unit) {
+  if (!value.is_number_unsigned() ||
+      value.get<std::uint64_t>() > std::numeric_limits<std::int64_t>::max() / unit) {
+    return Bad(fmt::format("{}: expected a whole number of {}, 0 or more", name,
+                           unit == kMiB ? "MiB" : "bytes"));
+  }
+  return value.get<std::uint64_t>() * unit;
+}
+
+// Everything is checked before anything is changed.
+Result<Limits> ReadLimits(const std::string& body) {
   const Json json = Json::parse(body, nullptr, false);
-  if (!json.is_object() || json.size() != 1 || !json.contains("cache_ram_mib")) {
-    return Bad("expected an object with the field cache_ram_mib");
+  if (!json.is_object() || json.empty()) {
+    return Bad(
+        "expected an object with cache_ram_mib, disk_budget_bytes or disk_minimum_free_bytes");
   }
-  const Json& mib = json["cache_ram_mib"];
-  if (!mib.is_number_unsigned() ||
-      mib.get<std::uint64_t>() > std::numeric_limits<std::int64_t>::max() / kMiB) {
-    return Bad("cache_ram_mib: expected a whole number of MiB, 0 or more");
+  Limits out;
+  for (const auto& [name, value] : json.items()) {
+    if (name == "cache_ram_mib") {
+      SKIPPY_ASSIGN_OR_RETURN(out.ram_budget_bytes, ReadLimit(name, value, kMiB));
+    } else if (name == "disk_budget_bytes") {
+      SKIPPY_ASSIGN_OR_RETURN(out.disk_budget_bytes, ReadLimit(name, value, 1));
+    } else if (name == "disk_minimum_free_bytes") {
+      SKIPPY_ASSIGN_OR_RETURN(out.minimum_free_bytes, ReadLimit(name, value, 1));
+      if (*out.minimum_free_bytes < kLowestMinimumFreeBytes) {
+        return Bad(fmt::format("{}: expected at least {}", name, kLowestMinimumFreeBytes));
+      }
+    } else {
+      return Bad(fmt::format("{}: unknown field", QuoteForMessage(name)));
+    }
   }
-  return mib.get<std::uint64_t>() * kMiB;
+  return out;
 }
 
 bool IsDiskUsable(TierState state) {
@@ -259,12 +286,27 @@ ManagementReply ManagementApi::Prune(const std::string& body) const {
 }
 
 ManagementReply ManagementApi::SetLimits(const std::string& body) const {
-  const auto budget_bytes = ReadRamLimit(body);
-  if (!budget_bytes) {
-    return ErrorReply(budget_bytes.error());
+  const auto limits = ReadLimits(body);
+  if (!limits) {
+    return ErrorReply(limits.error());
   }
-  if (const Status changed = cache_->SetRamLimit(*budget_bytes); !changed) {
-    return ErrorReply(changed.error());
+  if (limits->disk_budget_bytes || limits->minimum_free_bytes) {
+    // What is not named stays.
+    const CacheStatus status = cache_->GetStatus();
+    if (!IsDiskUsable(status.disk_state)) {
+      return Inactive(status);
+    }
+    const Status changed =
+        cache_->SetDiskLimits(limits->disk_budget_bytes.value_or(status.disk.budget_bytes),
+                              limits->minimum_free_bytes.value_or(status.disk.minimum_free_bytes));
+    if (!changed) {
+      return ErrorReply(changed.error());
+    }
+  }
+  if (limits->ram_budget_bytes) {
+    if (const Status changed = cache_->SetRamLimit(*limits->ram_budget_bytes); !changed) {
+      return ErrorReply(changed.error());
+    }
   }
   ManagementReply reply;
   reply.body = StatusJson(Snapshot());

@@ -50,13 +50,21 @@ class ScriptedCache final : public Cache {
     return ram_limit_result;
   }
   void DropRam(const ModelIdentity&) override {}
-  Status SetDiskLimits(std::uint64_t, std::uint64_t) override { return {}; }
+  Status SetDiskLimits(std::uint64_t budget_bytes, std::uint64_t minimum_free_bytes) override {
+    ++disk_limit_changes;
+    if (!disk_limits_result) return disk_limits_result;
+    status.disk.budget_bytes = budget_bytes;
+    status.disk.minimum_free_bytes = minimum_free_bytes;
+    return {};
+  }
   CacheStatus GetStatus() override { return status; }
   Status Close() override { return {}; }
 
   CacheStatus status;
   Result<std::uint64_t> freed_bytes = 4096;
   Status ram_limit_result;
+  Status disk_limits_result;
+  int disk_limit_changes = 0;
   int prunes = 0;
   int clears = 0;
   std::uint64_t last_target_bytes = 0;
@@ -108,6 +116,7 @@ class ManagementTest : public ::testing::Test {
 };
 
 constexpr const char* kPath = "/api/runtime/kv-cache";
+constexpr const char* kLimits = "/api/runtime/kv-cache/limits";
 constexpr const char* kPrune = "/api/runtime/kv-cache/prune";
 
 // Proves K8, N1, N2, N3, N4, N5.
@@ -248,6 +257,36 @@ TEST_F(ManagementTest, NothingIsRemovedByGet) {
   EXPECT_EQ(Call("POST", kPath).status, 405);
   EXPECT_EQ(Call("GET", "/").status, 404);
   EXPECT_EQ(Removals(), 0);
+}
+
+// Proves D50.
+TEST_F(ManagementTest, DiskLimitsChangeOneByOneAndWhatIsNotNamedStays) {
+  cache_.status.disk.minimum_free_bytes = 16 * kGiB;
+  const Json reply = CallJson("POST", kLimits, R"({"disk_budget_bytes":500})");
+  EXPECT_EQ(reply["effective"]["budget_bytes"], 500);
+  EXPECT_EQ(cache_.status.disk.minimum_free_bytes, 16 * kGiB);
+  EXPECT_EQ(Call("POST", kLimits, R"({"disk_minimum_free_bytes":1073741824})").status, 200);
+  EXPECT_EQ(cache_.status.disk.budget_bytes, 500U);
+  EXPECT_EQ(cache_.status.disk.minimum_free_bytes, kGiB);
+  EXPECT_EQ(Call("POST", kLimits, R"({"cache_ram_mib":1})").status, 200);
+  EXPECT_EQ(cache_.disk_limit_changes, 2);
+}
+
+TEST_F(ManagementTest, LimitsThatAreNotUnderstoodChangeNothing) {
+  for (const std::string body :
+       {"", "{}", "[]", R"({"disk_budget":1})", R"({"disk_budget_bytes":"1GiB"})",
+        R"({"disk_budget_bytes":-1})", R"({"disk_minimum_free_bytes":1073741823})",
+        R"({"disk_budget_bytes":99999999999999999999})",
+        R"({"disk_budget_bytes":500,"cache_ram_mib":-1})"}) {
+    SCOPED_TRACE(body);
+    EXPECT_EQ(Call("POST", kLimits, body).status, 400);
+  }
+  EXPECT_EQ(cache_.disk_limit_changes, 0);
+  cache_.disk_limits_result = MakeError(ErrorCode::kInvalidArgument, "budget_below_entry_floor");
+  EXPECT_EQ(Call("POST", kLimits, R"({"disk_budget_bytes":1})").status, 400);
+  cache_.status.disk_state = TierState::kDegraded;
+  EXPECT_EQ(Call("POST", kLimits, R"({"disk_budget_bytes":500})").status, 409);
+  EXPECT_EQ(cache_.disk_limit_changes, 1);
 }
 
 TEST_F(ManagementTest, MetricsCarryTheCountersOfCacheAndEngine) {

@@ -2,7 +2,9 @@
 """Goal: the budget is a hard limit of the whole root, measured from outside, and what goes is what
 was used least recently. Method: more prompts than fit, the root sampled 50 times a second."""
 
-from skippy_server import RootSampler, ServerTest, doc, main, root_bytes
+import subprocess
+
+from skippy_server import BINARY, WAIT_S, RootSampler, ServerTest, doc, main, root_bytes
 
 MIB = 1 << 20
 
@@ -70,6 +72,36 @@ class BudgetTest(ServerTest):
             server.wait_until_durable()
         # Space that was given back inside a pack is a hole: it counts in the size, not on the disk.
         self.assertLessEqual(sampler.allocated_max, 16 * MIB)
+
+    # Proves D50.
+    def test_the_budget_changes_while_the_server_runs(self):
+        def set_budget(size):
+            done = subprocess.run(
+                [BINARY, 'kv-cache', 'limits', '--kv-cache-disk-budget', size, '--port',
+                 str(server.management_port)], stdin=subprocess.DEVNULL, capture_output=True,
+                text=True, timeout=WAIT_S, check=False)
+            return done.returncode, done.stderr
+
+        server = self.start(budget='40MiB')
+        self.fill(server, range(24))
+        self.assertGreater(server.wait_until_durable()['usage']['used_bytes'], 20 * MIB)
+        self.assertEqual(set_budget('16MiB'), (0, ''))
+        with RootSampler(self.root) as sampler:
+            status = server.status()
+            self.assertEqual(status['effective']['budget_bytes'], 16 * MIB)
+            self.assertEqual(status['effective']['state'], 'active')
+            self.assertLessEqual(status['usage']['used_bytes'], 16 * MIB)
+            self.assertEqual(self.hits(server, [23, 22, 21]), [True] * 3)
+            self.fill(server, range(50, 62))
+            server.wait_until_durable()
+        self.assertLessEqual(sampler.allocated_max, 16 * MIB)
+        self.assertEqual(set_budget('32MiB'), (0, ''))
+        self.fill(server, range(70, 90))
+        self.assertGreater(server.wait_until_durable()['usage']['used_bytes'], 20 * MIB)
+        code, error = set_budget('1MiB')
+        self.assertNotEqual(code, 0)
+        self.assertIn('budget_below_entry_floor', error)
+        self.assertEqual(server.status()['effective']['budget_bytes'], 32 * MIB)
 
     # Proves D27. Case G10.
     def test_the_least_recently_used_goes_first_also_after_a_restart(self):
