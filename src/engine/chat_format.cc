@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "base/log.h"
+#include "base/mutex.h"
 #include "engine/reply_format.h"
 #include "engine/schema_check.h"
 
@@ -168,9 +169,17 @@ class LlamaChatFormat final : public ChatFormat {
   }
 
  private:
+  // One at a time in the process: the library writes the date of every prompt through the one
+  // buffer of localtime(), and a torn date would end every common prefix there.
+  common_chat_params ApplyTemplates(const common_chat_templates_inputs& inputs) const {
+    static Mutex mu;
+    MutexLock lock(mu);
+    return common_chat_templates_apply(templates_.get(), inputs);
+  }
+
   Result<ChatPrompt> ApplyOrThrow(const ChatRequest& request) const {
     SKIPPY_ASSIGN_OR_RETURN(common_chat_templates_inputs inputs, MakeInputs(request));
-    common_chat_params params = common_chat_templates_apply(templates_.get(), inputs);
+    common_chat_params params = ApplyTemplates(inputs);
     auto format = std::make_shared<LlamaReplyFormat>();
     SKIPPY_RETURN_IF_ERROR(FillGrammar(inputs, params, format.get()));
     FillControlTokens(params, format.get());
@@ -316,7 +325,7 @@ class LlamaChatFormat final : public ChatFormat {
     inputs.add_generation_prompt = false;
     inputs.continue_final_message = COMMON_CHAT_CONTINUATION_NONE;
     try {
-      const std::string text = common_chat_templates_apply(templates_.get(), inputs).prompt;
+      const std::string text = ApplyTemplates(inputs).prompt;
       const std::vector<Token> earlier = common_tokenize(vocab_, text, true, true);
       const auto [end, ignored] =
           std::mismatch(tokens.begin(), tokens.end(), earlier.begin(), earlier.end());
