@@ -9,7 +9,6 @@
 #include <filesystem>
 #include <fstream>
 
-#include "base/wake_signal.h"
 #include "bench/arguments.h"
 #include "bench/benches.h"
 #include "bench/statistics.h"
@@ -104,14 +103,6 @@ class OwnedRoot {
   const std::string path_;
 };
 
-// Every word differs, so that no two segments are the same.
-void FillRandom(std::uint64_t* state, std::span<std::byte> bytes) {
-  for (std::size_t at = 0; at < bytes.size(); at += sizeof(*state)) {
-    *state = *state * 6364136223846793005ULL + 1442695040888963407ULL;
-    std::memcpy(bytes.data() + at, state, std::min(sizeof(*state), bytes.size() - at));
-  }
-}
-
 struct Samples {
   std::vector<double> fill_us;
   std::vector<double> warm_us;
@@ -127,20 +118,19 @@ class Arms {
       : shape_(shape), root_(std::move(root)), path_(SyntheticPath(7, shape.tokens)) {}
 
   Status Open() {
-    CacheOptions options;
-    options.disk = {.mode = DiskMode::kFixed,
-                    .directory = root_,
-                    .budget_bytes = 4 * shape_.payload_bytes() + 512 * kMiB,
-                    .minimum_free_bytes = kLowestMinimumFreeBytes};
-    options.ram.budget_bytes = 4 * shape_.payload_bytes() + kMiB;
-    options.write_queue_bytes = 2 * shape_.payload_bytes() + kMiB;
-    SKIPPY_ASSIGN_OR_RETURN(cache_, Cache::Open(options, Env::Posix()));
-    const CacheStatus status = cache_->GetStatus();
-    if (status.disk_state != TierState::kActive) {
-      return MakeError(ErrorCode::kUnavailable, "disk tier: " + status.disk_reason);
+    expected_.resize(shape_.payload_bytes());
+    for (TokenCount first = 0; first < shape_.tokens; first += kMaxSegmentTokens) {
+      FillState(first, SegmentAt(first));
     }
-    SKIPPY_ASSIGN_OR_RETURN(domain_, cache_->OpenDomain(BenchDomain()));
-    return Record();
+    SKIPPY_ASSIGN_OR_RETURN(
+        store_, BenchStore::Open({.directory = root_,
+                                  .budget_bytes = 4 * shape_.payload_bytes() + 512 * kMiB,
+                                  .bytes_per_token = shape_.bytes_per_token,
+                                  .write_queue_bytes = 2 * shape_.payload_bytes() + kMiB,
+                                  .ram_budget_bytes = 4 * shape_.payload_bytes() + kMiB}));
+    SKIPPY_RETURN_IF_ERROR(store_->Record(path_));
+    SKIPPY_RETURN_IF_ERROR(store_->cache().Flush());
+    return FillPool();
   }
 
   Result<Samples> Run(int pairs) {
@@ -171,30 +161,15 @@ class Arms {
   }
 
  private:
-  static Status Failed() { return MakeError(ErrorCode::kInternal, "the entry was not found"); }
-
-  Status Record() {
-    const auto recording = cache_->StartRecording(domain_, ResumeRule::kAnyToken);
-    std::uint64_t state = 1;
-    while (const auto run = recording->NextRun(path_, shape_.tokens, /*flush=*/true)) {
-      const auto byte_count = static_cast<std::size_t>(run->token_count) * shape_.bytes_per_token;
-      auto buffer = cache_->AcquireBuffer(byte_count);
-      if (buffer == nullptr) return MakeError(ErrorCode::kResourceExhausted, "no buffer");
-      FillRandom(&state, buffer->bytes());
-      expected_.insert(expected_.end(), buffer->bytes().begin(), buffer->bytes().end());
-      const RefusalReason refusal = recording->Append(path_, *run, std::move(buffer));
-      if (refusal != RefusalReason::kNone) {
-        return MakeError(ErrorCode::kResourceExhausted, std::string(ToString(refusal)));
-      }
-    }
-    recording->Publish(path_, shape_.tokens);
-    SKIPPY_RETURN_IF_ERROR(FillPool());
-    return cache_->Flush();
+  std::span<std::byte> SegmentAt(TokenCount first_token) {
+    const auto at = static_cast<std::size_t>(first_token) * shape_.bytes_per_token;
+    const std::size_t whole = kMaxSegmentTokens * shape_.bytes_per_token;
+    return std::span(expected_).subspan(at, std::min(whole, expected_.size() - at));
   }
 
   // From the disk, with nothing of it in memory.
   Result<double> Fill(std::vector<std::byte>& into) {
-    cache_->DropRam(BenchDomain().model);
+    store_->cache().DropRam(BenchDomain().model);
     SKIPPY_RETURN_IF_ERROR(DropPages(root_));
     return Timed(&into, Tier::kDisk);
   }
@@ -202,25 +177,17 @@ class Arms {
   // From before the lookup until the bytes lie in `into`, or, without it, until every handle was
   // there; in microseconds.
   Result<double> Timed(std::vector<std::byte>* into, Tier tier) {
-    const auto wake = std::make_shared<WakeSignal>();
     std::size_t filled_bytes = 0;
     bool all_there = true;
     const auto start = Clock::now();
-    PrefixMatch match = cache_->Lookup(domain_, path_, shape_.tokens, ResumeRule::kAnyToken);
-    const auto restore = cache_->StartRestore(std::move(match), path_, [wake] { wake->Call(); });
-    for (Restore::State state = Restore::State::kPending; state != Restore::State::kDone;) {
-      const int seen = wake->count();
-      state = restore->Poll();
-      if (state == Restore::State::kFailed) return Failed().error();
-      if (state == Restore::State::kPending) wake->WaitAfter(seen);
-      if (state != Restore::State::kReady) continue;
-      const std::span<const std::byte> bytes = restore->bytes();
-      all_there = all_there && restore->segment().tier == tier;
-      if (into != nullptr) std::memcpy(into->data() + filled_bytes, bytes.data(), bytes.size());
-      filled_bytes += bytes.size();
-      restore->Pop();
-    }
+    const Result<TokenCount> tokens = store_->RestoreAll(
+        path_, [&](const MatchedSegment& segment, std::span<const std::byte> bytes) {
+          all_there = all_there && segment.tier == tier;
+          if (into != nullptr) std::memcpy(into->data() + filled_bytes, bytes.data(), bytes.size());
+          filled_bytes += bytes.size();
+        });
     const double us = MicrosecondsSince(start);
+    if (!tokens) return tokens.error();
     if (filled_bytes != expected_.size() || !all_there) {
       return MakeError(ErrorCode::kInternal, "bytes came from another tier than they should");
     }
@@ -243,12 +210,11 @@ class Arms {
     RamLayout layout{.token_count = shape_.tokens,
                      .rows_bytes = expected_.size(),
                      .total_bytes = expected_.size()};
-    const std::size_t segment_bytes = kMaxSegmentTokens * shape_.bytes_per_token;
-    for (std::size_t at = 0; at < expected_.size(); at += segment_bytes) {
-      const std::span<const std::byte> bytes =
-          std::span(expected_).subspan(at, std::min(segment_bytes, expected_.size() - at));
+    for (TokenCount first = 0; first < shape_.tokens; first += kMaxSegmentTokens) {
+      const std::span<const std::byte> bytes = SegmentAt(first);
       const HashedBytes hashed({nullptr, bytes});
-      layout.segments.push_back({static_cast<std::uint32_t>(layout.segments.size()), at,
+      layout.segments.push_back({static_cast<std::uint32_t>(layout.segments.size()),
+                                 static_cast<std::uint64_t>(bytes.data() - expected_.data()),
                                  hashed.digest(), hashed.handle()});
     }
     layout.digest = ComputeLayoutDigest(layout.segments);
@@ -277,8 +243,7 @@ class Arms {
   const std::vector<Token> path_;
   std::vector<std::byte> expected_;
   std::unique_ptr<RamPool> pool_;
-  std::unique_ptr<Cache> cache_;
-  DomainId domain_ = DomainId::kNone;
+  std::unique_ptr<BenchStore> store_;
 };
 
 std::vector<std::string> Row(const Shape& shape, const Samples& samples) {

@@ -1,19 +1,20 @@
 #include "bench/store.h"
 
+#include <algorithm>
 #include <cstring>
 #include <random>
 
 #include "base/wake_signal.h"
 
 namespace skippy::bench {
-namespace {
 
-// Not zeros, so that nothing below can leave them out.
-void Fill(std::span<std::byte> bytes, TokenCount first_token) {
-  std::memset(bytes.data(), 0x41 + first_token % 31, bytes.size());
+void FillState(TokenCount first_token, std::span<std::byte> bytes) {
+  std::uint64_t word = static_cast<std::uint64_t>(first_token) + 1;
+  for (std::size_t at = 0; at < bytes.size(); at += sizeof(word)) {
+    word = word * 6364136223846793005ULL + 1442695040888963407ULL;
+    std::memcpy(bytes.data() + at, &word, std::min(sizeof(word), bytes.size() - at));
+  }
 }
-
-}  // namespace
 
 DomainSpec BenchDomain() {
   DomainSpec spec;
@@ -30,6 +31,7 @@ Result<std::unique_ptr<BenchStore>> BenchStore::Open(const StoreOptions& options
                         .budget_bytes = options.budget_bytes,
                         .minimum_free_bytes = kLowestMinimumFreeBytes};
   cache_options.write_queue_bytes = options.write_queue_bytes;
+  cache_options.ram.budget_bytes = options.ram_budget_bytes;
   SKIPPY_ASSIGN_OR_RETURN(std::unique_ptr<Cache> cache, Cache::Open(cache_options, options.env));
   const CacheStatus status = cache->GetStatus();
   if (status.disk_state != TierState::kActive) {
@@ -51,7 +53,7 @@ Status BenchStore::Record(std::span<const Token> path) {
       buffer = cache_->AcquireBuffer(byte_count);
     }
     if (buffer == nullptr) return MakeError(ErrorCode::kResourceExhausted, "no buffer");
-    Fill(buffer->bytes(), run->first_token);
+    FillState(run->first_token, buffer->bytes());
     const RefusalReason refusal = recording->Append(path, *run, std::move(buffer));
     if (refusal != RefusalReason::kNone) {
       return MakeError(ErrorCode::kResourceExhausted, std::string(ToString(refusal)));
@@ -61,7 +63,7 @@ Status BenchStore::Record(std::span<const Token> path) {
   return {};
 }
 
-Result<TokenCount> BenchStore::RestoreAll(std::span<const Token> path) {
+Result<TokenCount> BenchStore::RestoreAll(std::span<const Token> path, const Take& take) {
   PrefixMatch match =
       cache_->Lookup(domain_, path, static_cast<TokenCount>(path.size()), ResumeRule::kAnyToken);
   const auto wake = std::make_shared<WakeSignal>();
@@ -75,6 +77,7 @@ Result<TokenCount> BenchStore::RestoreAll(std::span<const Token> path) {
         break;
       case Restore::State::kReady:
         tokens += restore->segment().rows_used;
+        if (take) take(restore->segment(), restore->bytes());
         restore->Pop();
         break;
       case Restore::State::kDone:

@@ -55,6 +55,14 @@ RamRefusal CheckGeometry(const RamLayout& layout) {
   if (layout.segments.empty() || layout.total_bytes == 0) {
     return RamRefusal::kEmptyPayload;
   }
+  switch (layout.kind) {
+    case RamPayloadKind::kRows:
+    case RamPayloadKind::kCheckpoint:
+    case RamPayloadKind::kRowsAndCheckpoint:
+      break;
+    default:
+      return RamRefusal::kUnknownPayloadKind;
+  }
   if (layout.rows_bytes > layout.total_bytes ||
       layout.checkpoint_bytes != layout.total_bytes - layout.rows_bytes) {
     return RamRefusal::kMalformedLayout;
@@ -109,6 +117,8 @@ std::string_view ToString(RamRefusal refusal) {
       return "conflicting_segment";
     case RamRefusal::kMalformedLayout:
       return "malformed_layout";
+    case RamRefusal::kUnknownPayloadKind:
+      return "unknown_payload_kind";
     case RamRefusal::kDisabled:
       return "disabled";
   }

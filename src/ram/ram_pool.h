@@ -87,7 +87,8 @@ enum class RamRefusal : std::uint8_t {
   kSegmentDigestMismatch,  // a segment's bytes do not hash to its digest
   kConflictingSegment,     // the digest is pooled with other bytes
   kMalformedLayout,        // gaps, wrong order, lengths that do not add up
-  kDisabled,               // budget 0
+  kUnknownPayloadKind,
+  kDisabled,  // budget 0
 };
 std::string_view ToString(RamRefusal refusal);
 

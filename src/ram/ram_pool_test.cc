@@ -7,6 +7,7 @@
 #include <gtest/gtest.h>
 #include <spdlog/fmt/fmt.h>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <cstdio>
@@ -153,8 +154,44 @@ TEST_F(RamPoolTest, RefusesMalformedLayoutsByName) {
   RamLayout bytes = Layout({"ab"});
   bytes.segments[0].handle = Hold("xy");
   EXPECT_EQ(pool_.Admit(Key(1), bytes), RamRefusal::kSegmentDigestMismatch);
+  RamLayout kind = Layout({"ab"});
+  kind.kind = static_cast<RamPayloadKind>(7);
+  EXPECT_EQ(pool_.Admit(Key(1), kind), RamRefusal::kUnknownPayloadKind);
   EXPECT_EQ(pool_.GetStats().entries, 0U);
-  EXPECT_EQ(pool_.GetStats().refusals, 9U);
+  EXPECT_EQ(pool_.GetStats().refusals, 10U);
+}
+
+// Proves C16 and C20: what was admitted is handed out as it lies there, without another hash.
+TEST_F(RamPoolTest, ReadsNeitherHashNorCopy) {
+  auto text = std::make_shared<std::string>("good");
+  RamLayout layout;
+  AddSegment(&layout, {text, std::as_bytes(std::span<const char>(*text))});
+  layout.rows_bytes = layout.total_bytes;
+  layout.digest = ComputeLayoutDigest(layout.segments);
+  ASSERT_EQ(pool_.Admit(Key(1), layout), RamRefusal::kNone);
+  (*text)[0] = 'b';
+  const auto held = pool_.Get(Key(1));
+  ASSERT_NE(held, nullptr);
+  EXPECT_EQ(static_cast<const void*>(held->segments[0].handle.bytes.data()), text->data());
+}
+
+// Proves C23 and U31: making room looks at the entries that go, however many there are.
+TEST(RamPoolCostTest, AnEvictionLooksAtItsVictimsOnly) {
+  for (const int entries : {10, 1000}) {
+    RamPool pool(10U * static_cast<std::uint64_t>(entries));
+    for (int i = 0; i < entries; ++i) {
+      std::string text = std::to_string(i);
+      text.resize(10, '.');
+      ASSERT_EQ(pool.Admit(Key(i), Layout({text})), RamRefusal::kNone);
+    }
+    int asked = 0;
+    std::vector<RamEvicted> evicted;
+    ASSERT_TRUE(pool.Reserve(
+        30, [&](const RamKey&) { return ++asked > 0; }, &evicted));
+    EXPECT_EQ(evicted.size(), 3U);
+    EXPECT_EQ(asked, 3) << entries << " entries";
+    pool.CheckInvariants();
+  }
 }
 
 // Proves C9, C10: the content is compared, not the digest's text.
@@ -290,6 +327,12 @@ class Model {
     }
     return true;
   }
+  void SetBudget(std::uint64_t budget_bytes) {
+    budget_bytes_ = budget_bytes;
+    while (Bytes(order_) > budget_bytes_) {
+      order_.erase(order_.begin());
+    }
+  }
   void Touch(int key) {
     const auto it = std::find_if(order_.begin(), order_.end(),
                                  [&](const auto& entry) { return entry.first == key; });
@@ -344,7 +387,13 @@ TEST(RamPoolModelTest, AgreesWithAPlainModel) {
   Model model(60);
   for (int step = 0; step < 5000; ++step) {
     const int key = static_cast<int>(random() % 10);
-    switch (random() % 4) {
+    switch (random() % 5) {
+      case 4: {
+        const std::uint64_t budget_bytes = 40 + random() % 40;
+        pool.SetBudget(budget_bytes);
+        model.SetBudget(budget_bytes);
+        break;
+      }
       case 0:
       case 1: {
         const auto texts = RandomTexts(&random);
@@ -396,47 +445,132 @@ TEST(RamPoolScaleTest, AnEvictionDoesNotGrowWithTheNumberOfEntries) {
   EXPECT_LT(many, 20 * few);
 }
 
-// Room first, bytes later, as a recording does it.
-void ReserveAndAdmit(RamPool* pool, const RamKey& key, std::mt19937* random) {
-  const RamHandle handle = Hold(RandomTexts(random).front());
-  std::vector<RamEvicted> evicted;
-  auto room = pool->Reserve(handle.bytes.size(), {}, &evicted);
-  evicted.clear();
-  if (room && (*random)() % 4 != 0) {
-    pool->AdmitSegment(key, {}, HashedBytes(handle), *std::move(room));
+// One of the operations that change what is there; the keys that left because of it.
+std::vector<RamKey> Step(RamPool* pool, std::mt19937* random) {
+  std::vector<RamKey> gone;
+  const RamKey key = Key(static_cast<int>((*random)() % 40));
+  switch ((*random)() % 5) {
+    case 0:
+      pool->Admit(key, Layout(RandomTexts(random)));
+      break;
+    case 1:
+      pool->Remove(key);
+      break;
+    case 2: {
+      for (const RamEvicted& entry : pool->SetBudget(100 + (*random)() % 100)) {
+        gone.push_back(entry.key);
+      }
+      break;
+    }
+    default:
+      pool->Get(key);
+  }
+  return gone;
+}
+
+// Proves C22: two pools that were asked the same evict the same, in the same order.
+TEST(RamPoolModelTest, IdenticalOperationsEvictIdentically) {
+  constexpr unsigned kSeed = 20261201;
+  RecordProperty("seed", static_cast<int>(kSeed));
+  std::mt19937 random_a(kSeed);
+  std::mt19937 random_b(kSeed);
+  RamPool a(150);
+  RamPool b(150);
+  for (int step = 0; step < 20000; ++step) {
+    ASSERT_EQ(Step(&a, &random_a), Step(&b, &random_b)) << "step " << step;
+    const RamStats stats_a = a.GetStats();
+    const RamStats stats_b = b.GetStats();
+    ASSERT_EQ(stats_a.evictions, stats_b.evictions) << "step " << step;
+    ASSERT_EQ(stats_a.resident_bytes, stats_b.resident_bytes) << "step " << step;
+    ASSERT_LE(stats_a.resident_bytes, stats_a.budget_bytes);
+  }
+  EXPECT_GT(a.GetStats().evictions, 1000U);
+  for (int key = 0; key < 40; ++key) {
+    EXPECT_EQ(a.Peek(Key(key)) != nullptr, b.Peek(Key(key)) != nullptr) << key;
   }
 }
 
-void HammerPool(RamPool* pool, unsigned seed, int operations, std::atomic<bool>* passed) {
-  std::mt19937 random(seed);
-  for (int i = 0; i < operations; ++i) {
-    const RamKey key = Key(static_cast<int>(random() % 40));
-    switch (random() % 9) {
+// One thread's random operations, and its model of the keys that only it changes: such a key is
+// absent, because others made room, or has what was admitted last.
+class HammerThread {
+ public:
+  static constexpr int kOwnKeys = 5;
+
+  HammerThread(RamPool* pool, int index, unsigned seed)
+      : pool_(pool), first_key_(index * kOwnKeys), random_(seed) {}
+
+  // False when the pool was seen in a state that it may not be in.
+  bool Run(int operations) {
+    bool good = true;
+    for (int i = 0; i < operations; ++i) good = Once() && good;
+    return good;
+  }
+
+ private:
+  bool Once() {
+    const int own = first_key_ + static_cast<int>(random_() % kOwnKeys);
+    switch (random_() % 9) {
       case 0:
       case 1:
-      case 2:
-        pool->Admit(key, Layout(RandomTexts(&random)));
-        break;
+      case 2: {
+        RamLayout layout = Layout(RandomTexts(&random_));
+        const LayoutDigest digest = layout.digest;
+        if (pool_->Admit(Key(own), std::move(layout)) == RamRefusal::kNone) admitted_[own] = digest;
+        return true;
+      }
       case 3:
-        pool->Remove(key);
-        break;
+        pool_->Remove(Key(own));
+        admitted_.erase(own);
+        return pool_->Peek(Key(own)) == nullptr;
       case 4:
-        pool->SetBudget(150 + random() % 50);
-        break;
+        pool_->SetBudget(150 + random_() % 50);
+        return true;
       case 5:
-        ReserveAndAdmit(pool, key, &random);
-        break;
+        ReserveAndAdmit(own);
+        return true;
+      case 6:
+        return Holds(pool_->Get(Key(own)), own);
       default:
-        if (const auto layout = pool->Get(key)) {
-          for (const RamLayoutSegment& segment : layout->segments) {
-            if (HashBytes<SegmentDigest>(segment.handle.bytes) != segment.digest) {
-              *passed = false;
-            }
-          }
-        }
+        return IsWhole(pool_->Get(Key(static_cast<int>(random_() % 40))).get());
     }
   }
-}
+
+  // Room first, bytes later, as a recording does it.
+  void ReserveAndAdmit(int key) {
+    const RamHandle handle = Hold(RandomTexts(&random_).front());
+    std::vector<RamEvicted> evicted;
+    auto room = pool_->Reserve(handle.bytes.size(), {}, &evicted);
+    evicted.clear();
+    if (!room || random_() % 4 == 0) return;
+    HashedBytes bytes(handle);
+    RamLayout expected;
+    expected.segments.push_back({.digest = bytes.digest(), .handle = bytes.handle()});
+    const LayoutDigest digest = ComputeLayoutDigest(expected.segments);
+    if (pool_->AdmitSegment(Key(key), {}, std::move(bytes), *std::move(room)) ==
+        RamRefusal::kNone) {
+      admitted_[key] = digest;
+    }
+  }
+
+  bool Holds(const std::shared_ptr<const RamLayout>& layout, int key) const {
+    if (layout == nullptr) return true;
+    const auto known = admitted_.find(key);
+    return known != admitted_.end() && layout->digest == known->second && IsWhole(layout.get());
+  }
+
+  static bool IsWhole(const RamLayout* layout) {
+    return layout == nullptr ||
+           (ComputeLayoutDigest(layout->segments) == layout->digest &&
+            std::ranges::all_of(layout->segments, [](const RamLayoutSegment& segment) {
+              return HashBytes<SegmentDigest>(segment.handle.bytes) == segment.digest;
+            }));
+  }
+
+  RamPool* const pool_;
+  const int first_key_;
+  std::mt19937 random_;
+  std::map<int, LayoutDigest> admitted_;
+};
 
 // 100,000 operations. Proves C4, C12 under concurrency: the budget holds at every sample, charges
 // at every quiet point.
@@ -457,11 +591,14 @@ TEST(RamPoolModelTest, HoldsItsBudgetUnderEightThreads) {
       std::this_thread::yield();
     }
   });
+  std::vector<HammerThread> hammers;
+  for (int t = 0; t < kThreads; ++t) hammers.emplace_back(&pool, t, static_cast<unsigned>(77 + t));
   for (int round = 0; round < kQuietPoints; ++round) {
     std::vector<std::thread> threads;
-    for (int t = 0; t < kThreads; ++t) {
-      threads.emplace_back(HammerPool, &pool, static_cast<unsigned>(77 + 100 * round + t),
-                           kOperationsBetween, &good);
+    for (HammerThread& hammer : hammers) {
+      threads.emplace_back([&] {
+        if (!hammer.Run(kOperationsBetween)) good = false;
+      });
     }
     for (std::thread& thread : threads) {
       thread.join();

@@ -1,6 +1,7 @@
 // Goal: users of models whose state cannot be cut anywhere pay for new tokens only, too: turn after
-// turn, after a restart, after an edit of the last message, and beside each other. Method: the
-// whole engine over a real cache root, a generated model of each kind, counts of computed tokens.
+// turn, after a restart, from RAM, after an edit of the last message, and beside each other.
+// Method: the whole engine over a real cache root, a generated model of each kind, counts of
+// computed tokens.
 #include <gtest/gtest.h>
 
 #include <memory>
@@ -97,11 +98,57 @@ TEST_P(ConversationTest, StateOfAnotherPathIsNeverUsed) {
   EXPECT_EQ(Collect(*Submit(other, 0)).cached_tokens(), 0);
 }
 
-INSTANTIATE_TEST_SUITE_P(Families, ConversationTest,
-                         testing::Values("llama", "granitehybrid", "qwen3next", "falcon-h1",
-                                         "nemotron_h", "mamba", "mamba2", "gemma2", "gpt-oss",
-                                         "deepseek4"),
-                         FamilyTestName);
+// The same from the RAM tier, without a restart and without a disk.
+class ConversationInRamTest : public ConversationTest {
+ protected:
+  static constexpr std::uint64_t kBudgetBytes = 64 * kMiB;
+
+  Result<std::unique_ptr<Cache>> OpenCache() override {
+    CacheOptions options;
+    options.ram.budget_bytes = kBudgetBytes;
+    return Cache::Open(options, Env::Posix());
+  }
+
+  void ExpectFromRam(const RequestTimings& timings, TokenCount most_computed) {
+    EXPECT_LE(timings.computed_tokens, most_computed);
+    EXPECT_GE(timings.cached_l2_tokens, kSystemTokens);
+    EXPECT_EQ(timings.cached_l1_tokens, 0);
+    EXPECT_EQ(timings.cached_l3_tokens, 0);
+    const RamUsage ram = cache_->GetStatus().ram;
+    EXPECT_LE(ram.resident_bytes + ram.in_flight_bytes, kBudgetBytes);
+  }
+};
+
+TEST_P(ConversationInRamTest, ComputesNewTokensOnlyWhenTheEngineForgot) {
+  for (unsigned turn = 1; turn <= 5; ++turn) Say(turn);
+  engine_->ForgetResidents();
+  ExpectFromRam(Say(6), kMessageTokens + 1);
+}
+
+TEST_P(ConversationInRamTest, EditOfTheLastMessageComputesTheMessage) {
+  Say(1);
+  const std::vector<Token> before = history_;
+  Say(2);
+  engine_->ForgetResidents();
+  ExpectFromRam(Collect(*Submit(Join(before, Text(kMessageTokens, 3)),
+                                static_cast<TokenCount>(before.size()))),
+                kMessageTokens + kEditSlackTokens);
+}
+
+// Proves C33.
+TEST_P(ConversationInRamTest, AModelThatIsUnloadedLeavesNothingInRam) {
+  Say(1);
+  EXPECT_GT(cache_->GetStatus().ram.resident_bytes, 0U);
+  engine_.reset();
+  EXPECT_EQ(cache_->GetStatus().ram.resident_bytes, 0U);
+  EXPECT_EQ(cache_->GetStatus().ram.entries, 0U);
+}
+
+const auto kFamilies =
+    testing::Values("llama", "granitehybrid", "qwen3next", "falcon-h1", "nemotron_h", "mamba",
+                    "mamba2", "gemma2", "gpt-oss", "deepseek4");
+INSTANTIATE_TEST_SUITE_P(Families, ConversationTest, kFamilies, FamilyTestName);
+INSTANTIATE_TEST_SUITE_P(Families, ConversationInRamTest, kFamilies, FamilyTestName);
 
 }  // namespace
 }  // namespace skippy

@@ -38,8 +38,10 @@ class FamilyEngineTest : public testing::TestWithParam<std::string_view> {
     Start();
   }
 
+  virtual Result<std::unique_ptr<Cache>> OpenCache() { return OpenDiskCache(models_.Sub("cache")); }
+
   void Start() {
-    auto cache = OpenDiskCache(models_.Sub("cache"));
+    auto cache = OpenCache();
     ASSERT_TRUE(cache) << cache.error().text;
     cache_ = std::move(*cache);
     options_.model_path = model_.path;
