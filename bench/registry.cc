@@ -18,7 +18,7 @@ std::span<const Benchmark> Benchmarks() {
        RunPeers},
       {"write-amplification", "<= 1.02 over the run, <= 1.05 in the worst turn",
        "payload bytes written for each byte of new state", RunWriteAmplification},
-      {"l2-tier", ">= 0.9 of a plain copy; handles alone <= 5 us",
+      {"l2-tier", ">= 0.9 of a plain copy; handles by key <= 5 us",
        "a lookup in RAM until the bytes are usable, against a cold fill from disk", RunL2Tier},
       {"l2-sessions", "1", "more conversations than the engine holds, kept in RAM", RunL2Sessions},
       {"evict", "<= 16 ms; the own shape, durable, <= 16 ms", "time to evict 20 long prefixes",

@@ -101,13 +101,7 @@ TEST_P(ConversationTest, StateOfAnotherPathIsNeverUsed) {
 // The same from the RAM tier, without a restart and without a disk.
 class ConversationInRamTest : public ConversationTest {
  protected:
-  static constexpr std::uint64_t kBudgetBytes = 64 * kMiB;
-
-  Result<std::unique_ptr<Cache>> OpenCache() override {
-    CacheOptions options;
-    options.ram.budget_bytes = kBudgetBytes;
-    return Cache::Open(options, Env::Posix());
-  }
+  Result<std::unique_ptr<Cache>> OpenCache() override { return OpenRamCache(); }
 
   void ExpectFromRam(const RequestTimings& timings, TokenCount most_computed) {
     EXPECT_LE(timings.computed_tokens, most_computed);
@@ -115,7 +109,7 @@ class ConversationInRamTest : public ConversationTest {
     EXPECT_EQ(timings.cached_l1_tokens, 0);
     EXPECT_EQ(timings.cached_l3_tokens, 0);
     const RamUsage ram = cache_->GetStatus().ram;
-    EXPECT_LE(ram.resident_bytes + ram.in_flight_bytes, kBudgetBytes);
+    EXPECT_LE(ram.resident_bytes + ram.in_flight_bytes, kRamBudgetBytes);
   }
 };
 

@@ -40,6 +40,14 @@ class FamilyEngineTest : public testing::TestWithParam<std::string_view> {
 
   virtual Result<std::unique_ptr<Cache>> OpenCache() { return OpenDiskCache(models_.Sub("cache")); }
 
+  // RAM alone, for tests that override OpenCache.
+  static constexpr std::uint64_t kRamBudgetBytes = 64 * kMiB;
+  static Result<std::unique_ptr<Cache>> OpenRamCache() {
+    CacheOptions options;
+    options.ram.budget_bytes = kRamBudgetBytes;
+    return Cache::Open(options, Env::Posix());
+  }
+
   void Start() {
     auto cache = OpenCache();
     ASSERT_TRUE(cache) << cache.error().text;
