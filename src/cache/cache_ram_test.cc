@@ -221,6 +221,18 @@ TEST_F(CacheRamTest, UnloadingAModelDropsItsRamAndKeepsItsDisk) {
   EXPECT_EQ(Fills(), 1U);
 }
 
+// Proves C33: what waits for the writer is in RAM as well.
+TEST_F(CacheRamTest, UnloadingAModelDropsWhatWasRecordedJustNow) {
+  OpenRamOnly(64 * kMiB);
+  for (std::uint32_t i = 0; i < 20; ++i) {
+    ASSERT_EQ(Record(*cache_, domain_, MakePath(i, 2000)), RefusalReason::kNone);
+    cache_->DropRam(SpecOf(1, 1, "").model);
+    ASSERT_EQ(Ram().resident_bytes + Ram().in_flight_bytes, 0U) << i;
+    ASSERT_TRUE(cache_->Flush());
+    ASSERT_EQ(Ram().resident_bytes, 0U) << i;
+  }
+}
+
 TEST_F(CacheRamTest, PruneShrinksRamAlone) {
   OpenRamOnly(64 * kMiB);
   RecordDurably(MakePath(1, 4 * kMaxSegmentTokens));

@@ -2,6 +2,7 @@
 #include <limits>
 #include <utility>
 
+#include "base/log.h"
 #include "cache/cache_impl.h"
 
 namespace skippy {
@@ -45,7 +46,9 @@ std::uint64_t CacheImpl::EvictFromRam(std::uint64_t target_bytes,
 }
 
 void CacheImpl::DropRam(const ModelIdentity& model) {
-  EvictFromRam(0, model, RemovalCause::kEviction);
+  const Result<std::uint64_t> dropped = Maintain(
+      [&]() -> Result<std::uint64_t> { return EvictFromRam(0, model, RemovalCause::kEviction); });
+  if (!dropped) LogDebug("cache: RAM goes with the cache: {}", dropped.error().text);
 }
 
 Status CacheImpl::SetRamLimit(std::uint64_t budget_bytes) {
