@@ -34,7 +34,8 @@ release: setup
 	@cmake --preset release --log-level=WARNING
 	@cmake --build build/release --parallel $(JOBS) --target skippy
 
-dev: setup
+dev:
+	@tools/setup.sh --tests
 	@cmake --preset dev --log-level=WARNING
 	@cmake --build build/dev --parallel $(JOBS)
 

@@ -4,6 +4,8 @@
 Tests name what they prove in a comment ("Proves D36, D37."). A name belongs to the next test of the
 file, or to the whole file when the comment comes before everything else.
 
+The same for reported bugs of other servers, which tests name as cases ("Case A5.").
+
 usage: acceptance_map.py           writes docs/acceptance.md
        acceptance_map.py --check   exits 1 when the page claims a test that does not exist, or lacks
                                    a line of docs/acceptance_ids.txt
@@ -19,6 +21,13 @@ from check_structure import SELF, TEST, Tree, proved_ids  # noqa: E402
 
 IDS, PAGE = 'docs/acceptance_ids.txt', 'docs/acceptance.md'
 COMMENT = re.compile(r'((?:^[ \t]*(?://|#)[^\n]*\n)+|\"\"\".*?\"\"\")', re.MULTILINE | re.DOTALL)
+CASES = re.compile(r'\b[Cc]ases? ((?:[A-N]\d+(?:, | and )?)+)')
+CASE = re.compile(r'[A-N]\d+')
+# Kinds: damage, identity, reuse, model classes, usage, cancellation, budget, restarts, concurrency,
+# turns, context, conformance, configuration, operators.
+ALL_CASES = ('A1 A2 A5 A7 A9 B1 B3 B6 B7 B10 C1 C3 C5 C7 C9 C11 D1 D4 D5 D7 E1 E4 E5 F1 F3 F5 '
+             'G1 G3 G5 G8 G10 G12 G14 G16 G18 H1 H4 H5 I1 I4 I6 I8 J1 J3 J6 J8 J10 K1 K3 '
+             'L1 L3 L6 L7 L9 L11 L13 M1 M3 M5 N1 N4 N5').split()
 CLAIM = re.compile(r'`([^`]+\.(?:cc|py|sh))`(?: \(([^)]*)\))?')
 
 
@@ -40,7 +49,11 @@ def is_test_file(path):
     return path.endswith('_test.cc') or path.startswith(('tests/', 'bench/', 'certify/', 'fuzz/'))
 
 
-def find_proofs(tree):
+def case_ids(comment):
+    return [name for group in CASES.findall(comment) for name in CASE.findall(group)]
+
+
+def find_proofs(tree, names_in=proved_ids):
     """id -> {(path, test name or '')}"""
     proofs = {}
     for path, text in tree.texts.items():
@@ -48,7 +61,7 @@ def find_proofs(tree):
             continue
         tests = [(match.start(), match.group(2)) for match in TEST.finditer(text)]
         for comment in COMMENT.finditer(text):
-            for name in proved_ids(comment.group(0)):
+            for name in names_in(comment.group(0)):
                 test = test_at(tests, comment, is_head=comment.start() == 0)
                 proofs.setdefault(name, set()).add((path, test))
     return proofs
@@ -90,6 +103,12 @@ def make_page(tree):
         for name, reason in lines:
             proof = describe(proofs[name]) if name in proofs else reason or 'open'
             out.append(f'| {name} | {proof} |')
+    cases = find_proofs(tree, case_ids)
+    out += ['', '## Reported bugs of other servers', '',
+            'Each case is a scenario that a public bug report describes.', '',
+            '| case | test |', '|---|---|']
+    out += [f'| case {name} | {describe(cases[name]) if name in cases else "open"} |'
+            for name in ALL_CASES]
     return '\n'.join(out) + '\n'
 
 

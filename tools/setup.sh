@@ -3,6 +3,7 @@
 # presets share. A second run finds everything in place and returns at once.
 #
 #   tools/setup.sh                       install, fetch, build
+#   tools/setup.sh --tests               the same, and what only tests need: node, npm, curl
 #   tools/setup.sh --peers               the same, and llama-server for side-by-side runs
 #   tools/setup.sh --cuda                the CUDA variant, in a prefix of its own
 #   tools/setup.sh --print-llama-prefix  print where the prefix is or will be; nothing else happens
@@ -72,6 +73,7 @@ needed() {
     unless-llama-source)
       ! command -v npm >/dev/null && [[ -z ${LLAMA_CPP_SOURCE_DIR:-} ]] &&
         ! [[ -d $deps_dir/llama.cpp-$llama_version ]] ;;
+    for-tests:*) [[ $tests == 1 ]] && ! command -v "${1#for-tests:}" >/dev/null ;;
     *) true ;;
   esac
 }
@@ -262,10 +264,12 @@ main() {
   local print_only=0
   cuda=${SKIPPY_CUDA:-0}
   peers=0
+  tests=0
   while [[ $# -gt 0 ]]; do
     case $1 in
       --cuda) cuda=1 ;;
       --peers) peers=1 ;;
+      --tests) tests=1 ;;
       --print-llama-prefix) print_only=1 ;;
       -h | --help) usage; exit 0 ;;
       *) die "unknown argument: $1 (see --help)" ;;

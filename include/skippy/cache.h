@@ -100,6 +100,9 @@ class Restore {
   virtual std::span<const std::byte> bytes() const = 0;
   // Goes on to the next segment.
   virtual void Pop() = 0;
+  // The segment that is ready holds what was recorded, and yet the engine cannot use it. It leaves
+  // the cache with all that follows it, so that no request meets it again. No Pop after it.
+  virtual void Reject() {}
   // Bytes that came from the disk so far, for cost models.
   virtual std::uint64_t bytes_read() const = 0;
 };
@@ -131,6 +134,9 @@ class Recording {
   // Publishes path[0, token_count) as a recorded prefix (a manifest): the unit that is evicted.
   // Call it at the end of the prompt and again at the end of generation.
   virtual void Publish(std::span<const Token> path, TokenCount token_count) = 0;
+  // What is published from now on is more valuable than what is not retained: every tier evicts it
+  // last, until that time (since the epoch). A later time counts, an earlier one changes nothing.
+  virtual void Retain(std::chrono::seconds /*until*/) {}
 };
 
 // A prefix that the cache had.

@@ -2,6 +2,8 @@
 // store of a few packs that is filled several times over.
 #include <gtest/gtest.h>
 
+#include <chrono>
+
 #include "cache/cache_test_util.h"
 
 namespace skippy {
@@ -49,6 +51,46 @@ TEST_F(CacheEvictionTest, EvictsTheLeastRecentlyUsedFirstAlsoAfterReopening) {  
   Fill(100, 20);
   Reopen();
   for (std::uint32_t i = 110; i < 120; ++i) EXPECT_EQ(Found(Path(i)), 256) << i;
+}
+
+TEST_F(CacheEvictionTest, KeepsWhatIsRetainedThroughChurnAndReopening) {
+  Open();
+  {
+    auto recording = cache_->StartRecording(domain_, ResumeRule::kAnyToken);
+    const auto now = std::chrono::duration_cast<std::chrono::seconds>(env_->WallNow());
+    recording->Retain(now + std::chrono::hours(24));
+    ASSERT_EQ(RecordInto(*cache_, *recording, Path(0)), RefusalReason::kNone);
+    recording->Publish(Path(0), 256);
+  }
+  Fill(1, 60);
+  EXPECT_EQ(Found(Path(0)), 256);
+  EXPECT_EQ(Found(Path(1)), 0);
+  Reopen();
+  Fill(100, 60);
+  ExpectRestores(Path(0), 256);
+  ASSERT_TRUE(cache_->Prune(0, std::nullopt));
+  EXPECT_EQ(Found(Path(0)), 0) << "a budget is harder than a wish";
+}
+
+// Case A9.
+TEST_F(CacheEvictionTest, RemovesWhatTheEngineCannotUse) {
+  Open();
+  RecordDurably(Path(0));
+  RecordDurably(Path(1));
+  Reopen();
+  {
+    WakeSignal wake;
+    auto restore = cache_->StartRestore(Lookup(Path(0)), Path(0), wake.callback());
+    while (restore->Poll() == Restore::State::kPending) wake.WaitAfter(0);
+    ASSERT_EQ(restore->Poll(), Restore::State::kReady);
+    restore->Reject();
+  }
+  EXPECT_EQ(Found(Path(0)), 0);
+  EXPECT_EQ(cache_->GetStatus().activity.corrupt_entries, 1U);
+  RecordDurably(Path(0));
+  Reopen();
+  ExpectRestores(Path(0), 256);
+  ExpectRestores(Path(1), 256);
 }
 
 TEST_F(CacheEvictionTest, PrefersTheUsedOfTwoEquallyOldPrefixes) {

@@ -48,6 +48,24 @@ TEST_F(CacheRamTest, KeepsWhatWasRecordedWithoutADisk) {
   EXPECT_EQ(Fills(), 0U);
 }
 
+TEST_F(CacheRamTest, EvictsWhatIsRetainedLast) {
+  OpenRamOnly(8 * kMiB);
+  {
+    auto recording = cache_->StartRecording(domain_, ResumeRule::kAnyToken);
+    recording->Retain(std::chrono::duration_cast<std::chrono::seconds>(env_->WallNow()) +
+                      std::chrono::hours(1));
+    ASSERT_EQ(RecordInto(*cache_, *recording, MakePath(1, 700)), RefusalReason::kNone);
+    recording->Publish(MakePath(1, 700), 700);
+  }
+  for (std::uint32_t seed = 2; seed < 60; ++seed) RecordDurably(MakePath(seed, 700));
+  EXPECT_GT(Ram().evictions, 50U);
+  EXPECT_EQ(Found(MakePath(2, 700)), 0);
+  ExpectRestores(MakePath(1, 700), 700);
+  ExpectWithinBudget();
+  ASSERT_TRUE(cache_->Clear(std::nullopt));
+  EXPECT_EQ(Ram().resident_bytes, 0U);
+}
+
 TEST_F(CacheRamTest, NothingIsWrittenWithoutADisk) {
   OpenRamOnly(8 * kMiB);
   RecordDurably(MakePath(1, 300));

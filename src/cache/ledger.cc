@@ -9,7 +9,7 @@
 namespace skippy {
 
 Ledger::VictimKey Ledger::KeyOf(const ManifestRow& row) {
-  return {row.last_use, -row.token_count, row.id};
+  return {row.retained_until_s != 0, row.last_use, -row.token_count, row.id};
 }
 
 LedgerSegment& Ledger::At(SegmentId id) {
@@ -80,6 +80,12 @@ bool Ledger::RestoreManifest(const ManifestRow& row) {
                            : row.token_count > tip.first_token && row.token_count <= tip.end();
   if (!reaches || manifests_.contains(row.id)) return false;
   InsertManifest({.row = row, .durable = true}, found->second);
+  if (row.retained_until_s == 0) return true;
+  retained_.emplace(row.retained_until_s, row.id);
+  for (SegmentId id = row.tip; id != SegmentId::kNone; id = At(id).parent) {
+    std::uint64_t& until_s = At(id).retained_until_s;
+    until_s = std::max(until_s, row.retained_until_s);
+  }
   return true;
 }
 
@@ -96,12 +102,38 @@ const Ledger::Manifest* Ledger::FindManifest(ManifestId id) const {
   return found == manifests_.end() ? nullptr : &found->second;
 }
 
-void Ledger::SetLastUse(Manifest& manifest, std::uint64_t last_use) {
+void Ledger::Change(Manifest& manifest, const std::function<void(ManifestRow&)>& change) {
   const bool is_victim = victims_.erase(KeyOf(manifest.row)) > 0;
-  manifest.row.last_use = last_use;
+  change(manifest.row);
   if (is_victim) victims_.insert(KeyOf(manifest.row));
   manifest.touched = true;
   touched_.insert(manifest.row.id);
+}
+
+void Ledger::SetLastUse(Manifest& manifest, std::uint64_t last_use) {
+  Change(manifest, [last_use](ManifestRow& row) { row.last_use = last_use; });
+}
+
+void Ledger::RetainChain(SegmentId tip, std::uint64_t until_s) {
+  for (SegmentId id = tip; id != SegmentId::kNone; id = At(id).parent) {
+    LedgerSegment& segment = At(id);
+    segment.retained_until_s = std::max(segment.retained_until_s, until_s);
+    for (const ManifestId manifest_id : segment.manifests) {
+      Manifest& manifest = manifests_.at(manifest_id);
+      if (manifest.row.retained_until_s >= until_s) continue;
+      retained_.erase({manifest.row.retained_until_s, manifest_id});
+      retained_.emplace(until_s, manifest_id);
+      Change(manifest, [until_s](ManifestRow& row) { row.retained_until_s = until_s; });
+    }
+  }
+}
+
+void Ledger::EndRetention(std::uint64_t now_s) {
+  while (!retained_.empty() && retained_.begin()->first <= now_s) {
+    Manifest& manifest = manifests_.at(retained_.begin()->second);
+    retained_.erase(retained_.begin());
+    Change(manifest, [](ManifestRow& row) { row.retained_until_s = 0; });
+  }
 }
 
 void Ledger::TouchChain(SegmentId tip, bool count_hit) {
@@ -126,7 +158,10 @@ std::vector<ManifestTouch> Ledger::TakeTouches(std::size_t limit) {
     Manifest& manifest = manifests_.at(id);
     manifest.touched = false;
     // A manifest that is not durable yet is written with its use.
-    if (manifest.durable) touches.push_back({id, manifest.row.last_use, manifest.row.hits});
+    if (manifest.durable) {
+      touches.push_back(
+          {id, manifest.row.last_use, manifest.row.hits, manifest.row.retained_until_s});
+    }
   }
   return touches;
 }
@@ -175,6 +210,7 @@ void Ledger::DropManifest(ManifestId id, LedgerRemovals* removals) {
   const Manifest manifest = manifests_.at(id);
   victims_.erase(KeyOf(manifest.row));
   touched_.erase(id);
+  retained_.erase({manifest.row.retained_until_s, id});
   manifests_.erase(id);
   if (manifest.durable) removals->durable_manifests.push_back(id);
   std::erase(At(manifest.row.tip).manifests, id);
@@ -202,6 +238,7 @@ std::optional<ManifestId> Ledger::RemoveSubtree(std::span<const SegmentId> ids,
   bool wanted = false;
   std::uint64_t last_use = 0;
   std::uint64_t hits = 0;
+  std::uint64_t retained_until_s = 0;
   for (const SegmentId id : ids) {
     LedgerSegment& segment = At(id);
     wanted = wanted || segment.pins > 0 || !segment.manifests.empty();
@@ -210,6 +247,7 @@ std::optional<ManifestId> Ledger::RemoveSubtree(std::span<const SegmentId> ids,
       const Manifest& manifest = manifests_.at(manifest_id);
       last_use = std::max(last_use, manifest.row.last_use);
       hits = std::max(hits, manifest.row.hits);
+      retained_until_s = std::max(retained_until_s, manifest.row.retained_until_s);
       DropManifest(manifest_id, removals);
     }
     removals->segments.push_back(id);
@@ -229,6 +267,7 @@ std::optional<ManifestId> Ledger::RemoveSubtree(std::span<const SegmentId> ids,
     SetLastUse(manifest, last_use);
   }
   manifest.row.hits = std::max(manifest.row.hits, hits);
+  if (retained_until_s > 0) RetainChain(root.parent, retained_until_s);
   return added.is_new ? std::optional(added.id) : std::nullopt;
 }
 
@@ -261,6 +300,9 @@ void Ledger::CheckInvariants() const {
   SKIPPY_CHECK(ends == manifests_.size(), "manifest without its segment");
   for (const auto& [id, manifest] : manifests_) {
     SKIPPY_CHECK(victims_.contains(KeyOf(manifest.row)) == manifest.durable, "victim order");
+    SKIPPY_CHECK(retained_.contains({manifest.row.retained_until_s, id}) ==
+                     (manifest.row.retained_until_s > 0),
+                 "retention order");
   }
 }
 

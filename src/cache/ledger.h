@@ -15,6 +15,7 @@
 #include <set>
 #include <span>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "catalog/catalog.h"
@@ -37,7 +38,8 @@ struct LedgerSegment {
   std::uint32_t children = 0;
   std::uint32_t pins = 0;
   std::uint64_t last_use = 0;
-  std::vector<ManifestId> manifests;  // that end on it
+  std::uint64_t retained_until_s = 0;  // the latest of the prefixes that it is part of
+  std::vector<ManifestId> manifests;   // that end on it
 };
 
 // What an operation made superfluous. Gathered by the caller, who owns bytes and rows.
@@ -55,6 +57,7 @@ class Ledger {
   };
   // Where a pass over the victims stands, so that a pass never looks at a manifest twice.
   struct VictimKey {
+    bool retained = false;
     std::uint64_t last_use = 0;
     TokenCount negated_tokens = 0;  // deeper first among equally old ones
     ManifestId id = ManifestId::kNone;
@@ -89,12 +92,16 @@ class Ledger {
 
   // Marks every manifest that ends on the chain of `tip` as used now.
   void TouchChain(SegmentId tip, bool count_hit);
+  // What is on the chain of `tip` is evicted after everything that is not retained, until then.
+  void RetainChain(SegmentId tip, std::uint64_t until_s);
+  // Prefixes whose time is over are ordinary ones again.
+  void EndRetention(std::uint64_t now_s);
   // Uses that the catalog does not know yet; at most `limit` at a time.
   std::vector<ManifestTouch> TakeTouches(std::size_t limit);
   bool has_touches() const { return !touched_.empty(); }
 
   // Removes the least recently used durable manifest after `cursor` that `accept` agrees to and
-  // whose last segment nobody else needs. False when there is none.
+  // whose last segment nobody else needs; retained ones come last. False when there is none.
   bool EvictNext(std::optional<VictimKey>* cursor,
                  const std::function<bool(const Manifest&)>& accept, LedgerRemovals* removals);
 
@@ -117,6 +124,8 @@ class Ledger {
   static VictimKey KeyOf(const ManifestRow& row);
   ManifestId InsertManifest(Manifest manifest, LedgerSegment& tip);
   void DropManifest(ManifestId id, LedgerRemovals* removals);
+  // Changes fields that the victims' order or the catalog's row depend on.
+  void Change(Manifest& manifest, const std::function<void(ManifestRow&)>& change);
   void SetLastUse(Manifest& manifest, std::uint64_t last_use);
   // Latest use of the segments that only this manifest keeps.
   std::uint64_t LatestExclusiveUse(const Manifest& manifest) const;
@@ -126,6 +135,7 @@ class Ledger {
   std::map<ManifestId, Manifest> manifests_;
   std::set<VictimKey> victims_;  // durable manifests
   std::set<ManifestId> touched_;
+  std::set<std::pair<std::uint64_t, ManifestId>> retained_;  // by the end of the retention
   std::uint64_t next_manifest_ = 1;
   std::uint64_t clock_ = 0;
 };

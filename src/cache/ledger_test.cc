@@ -64,6 +64,23 @@ TEST_F(LedgerTest, KeepsASharedHead) {
   EXPECT_EQ(EvictOne(), (Ids{Id(3), Id(1)}));
 }
 
+TEST_F(LedgerTest, EvictsWhatIsRetainedLastUntilItsTimeIsOver) {
+  for (std::uint64_t id = 1; id <= 4; ++id) {
+    Add(id, 0);
+    Publish(id);
+  }
+  ledger_.RetainChain(Id(1), 100);
+  ledger_.RetainChain(Id(2), 200);
+  ledger_.RetainChain(Id(2), 150);  // an earlier end changes nothing
+  ledger_.CheckInvariants();
+  EXPECT_EQ(EvictOne(), Ids{Id(3)});
+  ledger_.EndRetention(150);
+  ledger_.CheckInvariants();
+  EXPECT_EQ(EvictOne(), Ids{Id(1)}) << "ordinary again, and the least recently used";
+  EXPECT_EQ(EvictOne(), Ids{Id(4)});
+  EXPECT_EQ(EvictOne(), Ids{Id(2)});
+}
+
 TEST_F(LedgerTest, EvictsLeafFirstAmongManifestsOfOneChain) {
   Add(1, 0);
   Publish(1);

@@ -1,5 +1,6 @@
 // The RAM tier under the cache's tables: who may leave it, and what an eviction does to the paths.
 #include <cstring>
+#include <limits>
 #include <unordered_map>
 #include <utility>
 
@@ -36,11 +37,16 @@ SegmentId SegmentOf(const RamKey& key) {
   return static_cast<SegmentId>(number);
 }
 
-RamEvictionFilter SharedState::RamVictims(const std::optional<ModelIdentity>& model) const {
+RamEvictionFilter SharedState::RamVictims(const std::optional<ModelIdentity>& model,
+                                          bool retained) const {
+  const std::uint64_t spared_after_s =
+      retained ? std::numeric_limits<std::uint64_t>::max() : NowSeconds();
   std::unordered_map<SegmentId, std::uint32_t> gone_children;
-  return [known = &tables, model, gone = std::move(gone_children)](const RamKey& key) mutable {
+  return [known = &tables, model, spared_after_s,
+          gone = std::move(gone_children)](const RamKey& key) mutable {
     const SegmentId id = SegmentOf(key);
     const LedgerSegment& segment = *known->ledger.FindSegment(id);
+    if (segment.retained_until_s > spared_after_s) return false;
     if (model && known->domains.at(segment.domain).spec.model != *model) return false;
     if (known->places.at(id).disk != nullptr) return true;
     if (segment.pins > 0 || segment.children > gone[id]) return false;
@@ -63,10 +69,16 @@ void SharedState::LeaveRam(const std::vector<RamKey>& keys, RemovalCause cause) 
   }
 }
 
+std::optional<RamReservation> SharedState::ReserveInRam(std::uint64_t byte_count,
+                                                        std::vector<RamEvicted>* evicted) {
+  auto room = ram.Reserve(byte_count, RamVictims(std::nullopt, /*retained=*/false), evicted);
+  if (room) return room;
+  return ram.Reserve(byte_count, RamVictims(std::nullopt, /*retained=*/true), evicted);
+}
+
 std::unique_ptr<PooledBuffer> SharedState::AcquireInRam(std::uint64_t byte_count) {
   std::vector<RamEvicted> evicted;
-  std::optional<RamReservation> room =
-      ram.Reserve(BufferPool::RamBytesFor(byte_count), RamVictims(std::nullopt), &evicted);
+  std::optional<RamReservation> room = ReserveInRam(BufferPool::RamBytesFor(byte_count), &evicted);
   if (!room) return nullptr;
   std::vector<RamKey> keys;
   for (const RamEvicted& entry : evicted) keys.push_back(entry.key);
@@ -106,8 +118,7 @@ std::shared_ptr<const RamLayout> SharedState::PromoteToRam(SegmentId id, HashedB
   }
   const RamKey key = RamKeyOf(id, found->second.end_hash);
   std::vector<RamEvicted> evicted;
-  std::optional<RamReservation> room =
-      ram.Reserve(buffer.capacity_bytes(), RamVictims(std::nullopt), &evicted);
+  std::optional<RamReservation> room = ReserveInRam(buffer.capacity_bytes(), &evicted);
   if (!room) {
     ++tables.ram.promotions_refused;
     return nullptr;
@@ -133,13 +144,17 @@ std::uint64_t SharedState::EvictFromRam(std::uint64_t target_bytes,
                                         const std::optional<ModelIdentity>& model,
                                         RemovalCause cause) {
   const std::uint64_t before = ram.GetStats().resident_bytes;
-  LeaveRam(LetGo(ram.EvictTo(target_bytes, RamVictims(model))), cause);
+  for (const bool retained : {false, true}) {
+    LeaveRam(LetGo(ram.EvictTo(target_bytes, RamVictims(model, retained))), cause);
+  }
   return before - ram.GetStats().resident_bytes;
 }
 
 void SharedState::SetRamBudget(std::uint64_t budget_bytes) {
   tables.ram.budget_bytes = budget_bytes;
-  LeaveRam(LetGo(ram.SetBudget(budget_bytes, RamVictims(std::nullopt))), RemovalCause::kEviction);
+  EvictFromRam(budget_bytes, std::nullopt, RemovalCause::kEviction);
+  LeaveRam(LetGo(ram.SetBudget(budget_bytes, RamVictims(std::nullopt, true))),
+           RemovalCause::kEviction);
 }
 
 }  // namespace skippy

@@ -56,6 +56,9 @@ class RecordingImpl final : public Recording {
   RefusalReason AppendCheckpoint(std::span<const Token> path, TokenCount position,
                                  std::unique_ptr<Buffer> bytes) override;
   void Publish(std::span<const Token> path, TokenCount token_count) override;
+  void Retain(std::chrono::seconds until) override {
+    retained_until_s_ = static_cast<std::uint64_t>(until.count());
+  }
 
  private:
   // What NextRun gives when the cache covers `covered_` tokens.
@@ -78,6 +81,7 @@ class RecordingImpl final : public Recording {
   TokenCount covered_ = 0;     // tokens of the path that the cache holds
   bool has_appended_ = false;  // since the last Publish
   bool ended_ = false;
+  std::uint64_t retained_until_s_ = 0;  // 0: not
 };
 
 RecordingImpl::~RecordingImpl() {
@@ -86,7 +90,7 @@ RecordingImpl::~RecordingImpl() {
   const bool keeps = has_appended_ && rule_ != ResumeRule::kCheckpoint &&
                      !shared_->tables.closing &&
                      shared_->tables.ledger.FindSegment(held_) != nullptr;
-  if (keeps) shared_->PublishAt(held_, covered_);
+  if (keeps) shared_->PublishAt(held_, covered_, retained_until_s_);
   shared_->Unpin(held_);
 }
 
@@ -226,7 +230,7 @@ RefusalReason RecordingImpl::AppendCheckpoint(std::span<const Token> path, Token
       .parent = rows, .kind = SegmentKind::kCheckpoint, .first_token = position, .tokens = {}};
   const RefusalReason refusal = Insert(std::move(segment), std::move(place));
   if (refusal != RefusalReason::kNone || held_ == rows) return refusal;
-  shared_->PublishAt(held_, position);
+  shared_->PublishAt(held_, position, retained_until_s_);
   HoldTip(rows);
   return refusal;
 }
@@ -238,7 +242,7 @@ void RecordingImpl::Publish(std::span<const Token> path, TokenCount token_count)
   if (shared_->tables.closing || shared_->QueueIsFull()) return;
   const PathMatch match = shared_->tables.index.Find(domain_, head, rule_);
   if (match.tokens == 0) return;
-  shared_->PublishAt(TipOf(match), match.tokens);
+  shared_->PublishAt(TipOf(match), match.tokens, retained_until_s_);
   if (match.tokens >= covered_) has_appended_ = false;
 }
 

@@ -81,6 +81,7 @@ class RestoreJob : public std::enable_shared_from_this<RestoreJob> {
   std::span<const std::byte> BytesOf(std::size_t index) EXCLUDES(mu_);
   void Drop(std::size_t index) EXCLUDES(mu_);
   void Cancel() EXCLUDES(mu_);
+  void Reject(std::size_t index) { shared_->RejectSegment(match_.segments.at(index).id); }
   std::uint64_t bytes_read() EXCLUDES(mu_);
 
  private:
@@ -368,6 +369,7 @@ class RestoreImpl final : public Restore {
     ++next_;
     job_->ReadAhead(next_);
   }
+  void Reject() override { job_->Reject(next_); }
   std::uint64_t bytes_read() const override { return job_->bytes_read(); }
 
  private:

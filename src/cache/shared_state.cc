@@ -65,11 +65,27 @@ void SharedState::Unpin(SegmentId id) {
   Collect(removals, RemovalCause::kDropped);
 }
 
-void SharedState::PublishAt(SegmentId tip, TokenCount token_count) {
+void SharedState::PublishAt(SegmentId tip, TokenCount token_count, std::uint64_t retained_until_s) {
   const Ledger::Added added = tables.ledger.AddManifest(tip, token_count);
   tables.ledger.TouchChain(tip, /*count_hit=*/false);
+  if (retained_until_s > 0) tables.ledger.RetainChain(tip, retained_until_s);
   TouchInRam(tip);
   if (added.is_new) Enqueue({.manifest = added.id, .is_use = true});
+}
+
+std::uint64_t SharedState::NowSeconds() const {
+  return static_cast<std::uint64_t>(
+      std::chrono::duration_cast<std::chrono::seconds>(env->WallNow()).count());
+}
+
+void SharedState::RejectSegment(SegmentId id) {
+  MutexLock lock(mu);
+  if (!tables.places.contains(id)) return;
+  RemoveSubtree(id, RemovalCause::kDamage);
+  ++tables.activity.corrupt_entries;
+  tables.activity.last_error = "segment " + std::to_string(static_cast<std::uint64_t>(id)) +
+                               ": the engine cannot use what was recorded; removed";
+  LogWarning("cache: segment {} removed: the engine cannot use it", static_cast<std::uint64_t>(id));
 }
 
 void SharedState::Enqueue(const WriteItem& item) {

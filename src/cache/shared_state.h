@@ -177,8 +177,12 @@ class SharedState {
   void RemoveSubtree(SegmentId root, RemovalCause cause) REQUIRES(mu);
   void Pin(SegmentId id) REQUIRES(mu) { tables.ledger.Pin(id); }
   void Unpin(SegmentId id) REQUIRES(mu);
-  // Makes the prefix that ends on `tip` a manifest and marks it used.
-  void PublishAt(SegmentId tip, TokenCount token_count) REQUIRES(mu);
+  // Makes the prefix that ends on `tip` a manifest and marks it used; 0: not retained.
+  void PublishAt(SegmentId tip, TokenCount token_count, std::uint64_t retained_until_s)
+      REQUIRES(mu);
+  std::uint64_t NowSeconds() const;  // since the epoch
+  // The engine could not use the bytes of a segment although they are those that were recorded.
+  void RejectSegment(SegmentId id) EXCLUDES(mu);
   void Enqueue(const WriteItem& item) REQUIRES(mu);
   bool QueueIsFull() const REQUIRES(mu);
   // Takes new state at all; the reason otherwise.
@@ -204,7 +208,12 @@ class SharedState {
                              RemovalCause cause) REQUIRES(mu);
   void SetRamBudget(std::uint64_t budget_bytes) REQUIRES(mu);
   // A segment with no copy on disk may leave only as the end of a path that nobody uses.
-  RamEvictionFilter RamVictims(const std::optional<ModelIdentity>& model) const REQUIRES(mu);
+  // Without `retained`, none of those that are to be kept longer.
+  RamEvictionFilter RamVictims(const std::optional<ModelIdentity>& model, bool retained) const
+      REQUIRES(mu);
+  // Room for a segment: of what may leave, what is retained leaves last.
+  std::optional<RamReservation> ReserveInRam(std::uint64_t byte_count,
+                                             std::vector<RamEvicted>* evicted) REQUIRES(mu);
   void LeaveRam(const std::vector<RamKey>& keys, RemovalCause cause) REQUIRES(mu);
 
   // A segment whose bytes on disk are not those that were recorded. Asks the catalog whether the

@@ -77,6 +77,7 @@ std::uint64_t Writer::EvictInMemory(const EvictionGoal& goal) {
   const auto accept = [&](const Ledger::Manifest& manifest) {
     return !goal.model || domains.at(manifest.row.domain).spec.model == *goal.model;
   };
+  tables.ledger.EndRetention(shared_.NowSeconds());
   std::uint64_t given_up = 0;
   for (const RemovedRow& row : tables.removed_segments) given_up += row.disk->block_bytes();
   std::optional<Ledger::VictimKey> cursor;

@@ -42,7 +42,7 @@ Result<Statements> Statements::Prepare(sqlite3* db) {
       {&out.add_domain, "INSERT INTO domains VALUES(?, ?, ?, ?, ?, ?)"},
       {&out.add_segment, "INSERT INTO segments VALUES(?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"},
       {&out.add_tokens, "INSERT INTO segment_tokens VALUES(?, ?)"},
-      {&out.add_manifest, "INSERT OR REPLACE INTO manifests VALUES(?, ?, ?, ?, ?, ?, ?)"},
+      {&out.add_manifest, "INSERT OR REPLACE INTO manifests VALUES(?, ?, ?, ?, ?, ?, ?, ?)"},
       {&out.put_high_water, "INSERT OR REPLACE INTO high_water VALUES(?, ?, ?, ?, ?, ?)"},
       {&out.remove_domain, "DELETE FROM domains WHERE id = ?"},
       {&out.remove_segment, "DELETE FROM segments WHERE id = ?"},
@@ -434,6 +434,7 @@ Status SqliteCatalog::Touch(const ManifestTouch& touch) {
   }
   row->last_use = touch.last_use;
   row->hits = touch.hits;
+  row->retained_until_s = touch.retained_until_s;
   return WriteManifest(statements_.add_manifest, *row, roots_.at(row->domain));
 }
 

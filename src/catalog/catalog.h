@@ -19,7 +19,7 @@
 
 namespace skippy {
 
-inline constexpr int kCatalogFormatVersion = 1;
+inline constexpr int kCatalogFormatVersion = 2;
 
 struct DomainRow {
   DomainId id = DomainId::kNone;
@@ -51,12 +51,15 @@ struct ManifestRow {
   TokenCount token_count = 0;        // <= end of the tip
   std::uint64_t last_use = 0;        // logical clock: larger is more recent
   std::uint64_t hits = 0;
+  // Seconds since the epoch: until then what is not retained is evicted first. 0: not retained.
+  std::uint64_t retained_until_s = 0;
 };
 
 struct ManifestTouch {
   ManifestId id = ManifestId::kNone;
   std::uint64_t last_use = 0;
   std::uint64_t hits = 0;
+  std::uint64_t retained_until_s = 0;
 };
 
 // One durable step: all of it or nothing. Removals are applied before additions.

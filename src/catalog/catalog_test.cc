@@ -350,7 +350,9 @@ TEST_F(CatalogTest, RefusesFilesThatAreNotItsOwnAndLeavesThemAlone) {
        ErrorCode::kCorrupt},
       {"another application", [](std::string s) { return s.replace(68, 1, 1, 'x'); },
        ErrorCode::kCorrupt},
-      {"a later version", [](std::string s) { return s.replace(63, 1, 1, '\2'); },
+      {"a later version", [](std::string s) { return s.replace(63, 1, 1, '\3'); },
+       ErrorCode::kUnsupported},
+      {"an earlier version", [](std::string s) { return s.replace(63, 1, 1, '\1'); },
        ErrorCode::kUnsupported},
   };
   for (const BadFile& bad : cases) {

@@ -67,7 +67,7 @@ RowDigest DigestRow(const SegmentRow& row, const TokensDigest& tokens, const Dom
 }
 
 RowDigest DigestRow(const ManifestRow& row, const DomainRoot& root) {
-  Hasher hasher("skippy catalog manifest v1");
+  Hasher hasher("skippy catalog manifest v2");
   HashBytesOf(root, hasher);
   hasher.UpdateInt(static_cast<std::uint32_t>(row.domain));
   hasher.UpdateInt(static_cast<std::uint64_t>(row.id));
@@ -75,6 +75,7 @@ RowDigest DigestRow(const ManifestRow& row, const DomainRoot& root) {
   hasher.UpdateInt(row.token_count);
   hasher.UpdateInt(row.last_use);
   hasher.UpdateInt(row.hits);
+  hasher.UpdateInt(row.retained_until_s);
   return hasher.Finish<RowDigest>();
 }
 

@@ -127,6 +127,7 @@ std::optional<ManifestRow> ReadManifest(const Statement& statement, const Domain
   row.token_count = columns.Tokens();
   row.last_use = columns.Int64();
   row.hits = columns.Int64();
+  row.retained_until_s = columns.Int64();
   const auto digest = columns.Opaque<RowDigest>();
   const auto root = roots.find(row.domain);
   if (!columns.ok() || root == roots.end() || digest != DigestRow(row, root->second)) {
@@ -189,7 +190,8 @@ Status WriteManifest(Statement& statement, const ManifestRow& row, const DomainR
       .BindInt(4, row.token_count)
       .BindInt(5, IntOf(row.last_use))
       .BindInt(6, IntOf(row.hits))
-      .BindBlob(7, BytesOf(digest))
+      .BindInt(7, IntOf(row.retained_until_s))
+      .BindBlob(8, BytesOf(digest))
       .Run();
 }
 

@@ -1,4 +1,4 @@
-// The catalog's database, format 1: what docs/catalog_schema.md tells in prose. Writer, reader and
+// The catalog's database, format 2: what docs/catalog_schema.md tells in prose. Writer, reader and
 // the check at start all use these texts; a database whose schema differs from them is not ours.
 #pragma once
 
@@ -59,6 +59,7 @@ inline constexpr std::array<CatalogTable, 5> kCatalogTables = {{
   token_count INTEGER NOT NULL,
   last_use INTEGER NOT NULL,
   hits INTEGER NOT NULL,
+  retained_until INTEGER NOT NULL,
   row_digest BLOB NOT NULL
 ) STRICT)"},
 }};

@@ -42,20 +42,24 @@ struct ReplyFormat {
 };
 
 struct GenerateRequest {
-  std::string id;                // for logs and explain
-  std::string name_space;        // isolation; "" shared
-  std::vector<Token> prompt;     // at least one token
+  std::string id;             // for logs and explain
+  std::string name_space;     // isolation; "" shared
+  std::vector<Token> prompt;  // at least one token
   // Offset in `prompt` where the last user message begins; 0 when unknown (checkpoint ladder).
   TokenCount last_user_position = 0;
-  TokenCount max_tokens = -1;    // -1: until the context is full; 0: compute and record only
+  TokenCount max_tokens = -1;  // -1: until the context is full; 0: compute and record only
   SamplingOptions sampling;
-  std::string grammar;           // GBNF; empty: none
+  std::string grammar;                              // GBNF; empty: none
   std::shared_ptr<const ReplyFormat> reply_format;  // from ChatFormat; may be null
   std::vector<std::string> stop;
-  int top_logprobs = -1;         // -1: no logprobs; 0..20
-  bool cache_read = true;        // may resume from cached state
-  bool cache_write = true;       // may be recorded
-  bool cache_persist = true;     // may go to disk
+  int top_logprobs = -1;      // -1: no logprobs; 0..20
+  bool cache_read = true;     // may resume from cached state
+  bool cache_write = true;    // may be recorded
+  bool cache_persist = true;  // may go to disk
+  // For so long what is recorded is evicted after what nobody asked to keep; 0: not asked.
+  std::chrono::seconds retain_for{0};
+  // Of equally good residents the one with the same key is gone on with; empty: none.
+  std::string affinity_key;
 };
 
 enum class FinishReason { kStop, kLength, kCancelled, kError };
@@ -81,6 +85,8 @@ struct RequestTimings {
   TokenCount computed_tokens = 0;
   TokenCount generated_tokens = 0;
   TokenCount recorded_tokens = 0;  // newly handed to the cache
+  // More of the prompt was found, but computing it was estimated to be faster; part of `computed`.
+  TokenCount declined_tokens = 0;
   double queue_ms = 0;
   double lookup_ms = 0;
   double restore_ms = 0;
@@ -98,12 +104,12 @@ struct RequestTimings {
 struct GenerateEvent {
   enum class Kind { kPromptDone, kText, kDone };
   Kind kind = Kind::kText;
-  std::string text;                     // kText: what is new
-  std::vector<GeneratedToken> tokens;   // kText: the tokens it is made of, with top_logprobs >= 0
+  std::string text;                    // kText: what is new
+  std::vector<GeneratedToken> tokens;  // kText: the tokens it is made of, with top_logprobs >= 0
   FinishReason finish = FinishReason::kStop;  // kDone
-  std::string stop_string;              // kDone by a stop string: which
-  std::optional<Error> error;           // kDone with kError
-  RequestTimings timings;               // kPromptDone, kDone
+  std::string stop_string;                    // kDone by a stop string: which
+  std::optional<Error> error;                 // kDone with kError
+  RequestTimings timings;                     // kPromptDone, kDone
 };
 
 // A running request. Destruction cancels it: the engine stops computing within one step and
@@ -117,11 +123,11 @@ class Generation {
 };
 
 struct ChatRequest {
-  std::string messages_json;  // OpenAI form: an array of messages
-  std::string tools_json;     // OpenAI form: an array; empty: none
+  std::string messages_json;         // OpenAI form: an array of messages
+  std::string tools_json;            // OpenAI form: an array; empty: none
   std::string tool_choice = "auto";  // "auto", "none", "required"
-  std::string json_schema;    // empty: none
-  std::string grammar;        // empty: none
+  std::string json_schema;           // empty: none
+  std::string grammar;               // empty: none
   bool parallel_tool_calls = false;
   bool add_generation_prompt = true;
   bool enable_thinking = true;
@@ -178,20 +184,21 @@ class ChatFormat {
 
 struct ModelInfo {
   std::string path;
-  std::string name;           // display: general.name, else the file name
+  std::string name;  // display: general.name, else the file name
   std::string architecture;
-  std::string family;         // "full-attention", "sliding-window", "hybrid", ...
-  std::string cache_reason;   // empty when cached; else why not, for people
+  std::string family;        // "full-attention", "sliding-window", "hybrid", ...
+  std::string cache_reason;  // empty when cached; else why not, for people
   std::uint64_t parameter_count = 0;
   std::uint64_t weight_bytes = 0;
-  TokenCount context_tokens = 0;        // of this server
+  TokenCount context_tokens = 0;  // of this server
   TokenCount train_context_tokens = 0;
   int vocabulary = 0;
   int embedding = 0;
   std::string cache_type_k, cache_type_v;
   std::string cache_type_source;  // "cli", "config", "default", "backend", ...
   bool flash_attention = false;
-  ModelIdentity model_identity;   // zero until the digest is known
+  bool embeds = false;           // makes embeddings and no text
+  ModelIdentity model_identity;  // zero until the digest is known
   StateIdentity state_identity;
   bool identity_known = false;
 };
@@ -229,7 +236,7 @@ struct ChangedField {
 struct PrefixHistory {
   // So many leading tokens could be restored until they were removed; 0: none are known to.
   TokenCount removed_tokens = 0;
-  std::string removed_by;  // "eviction", "prune", "clear", ...
+  std::string removed_by;                  // "eviction", "prune", "clear", ...
   std::chrono::nanoseconds removed_at{0};  // since the epoch
   // So many are kept, but by another model or in another state, which these fields tell apart.
   TokenCount foreign_tokens = 0;
@@ -245,6 +252,11 @@ class Engine {
   // kResourceExhausted: the queue is full; nothing changed. kUnavailable: stopping.
   virtual Result<std::unique_ptr<Generation>> Submit(GenerateRequest request) = 0;
   virtual EngineStatus GetStatus() const = 0;
+  // The embedding of `tokens`, of length 1. kUnsupported: the model makes none. kInvalidArgument:
+  // they do not fit the context. Computed on the caller's thread, one at a time, never cached.
+  virtual Result<std::vector<float>> Embed(std::span<const Token> /*tokens*/) {
+    return MakeError(ErrorCode::kUnsupported, "the model generates text and makes no embeddings");
+  }
   // Why a prompt was not found. Takes milliseconds; any thread but the engine's.
   virtual PrefixHistory FindHistory(const std::string& /*name_space*/,
                                     std::span<const Token> /*prompt*/) const {
@@ -260,12 +272,12 @@ class Engine {
 struct EngineOptions {
   std::string model_path;
   std::string model_alias;
-  std::string chat_template_file;  // Jinja; empty: the model's own template
-  TokenCount context_tokens = 0;  // 0: the model's own, at most 8192
-  int threads = 0;                // 0: physical cores
-  int threads_batch = 0;          // 0: same as threads
-  int parallel = 0;               // lanes; 0: default (4)
-  int gpu_layers = -1;            // -1: all that fit
+  std::string chat_template_file;        // Jinja; empty: the model's own template
+  TokenCount context_tokens = 0;         // 0: the model's own, at most 8192
+  int threads = 0;                       // 0: physical cores
+  int threads_batch = 0;                 // 0: same as threads
+  int parallel = 0;                      // lanes; 0: default (4)
+  int gpu_layers = -1;                   // -1: all that fit
   std::string flash_attention = "auto";  // on, off, auto
   std::string cache_type_k = "auto";
   std::string cache_type_v = "auto";
@@ -273,9 +285,9 @@ struct EngineOptions {
   int batch_tokens = 2048;
   int ubatch_tokens = 512;
   std::vector<std::pair<std::string, float>> loras;  // path, scale
-  int resident_sequences_max = -1;  // idle sequences kept; -1: lanes
+  int resident_sequences_max = -1;                   // idle sequences kept; -1: lanes
   int queue_max = 256;
-  std::string digest_memo_directory;  // where weight digests are remembered; empty: nowhere
+  std::string digest_memo_directory;         // where weight digests are remembered; empty: nowhere
   std::function<void(float)> load_progress;  // 0..1, from the loading thread
 };
 

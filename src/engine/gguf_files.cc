@@ -62,6 +62,16 @@ struct GgufDeleter {
   void operator()(gguf_context* context) const { gguf_free(context); }
 };
 
+using GgufHeader = std::unique_ptr<gguf_context, GgufDeleter>;
+
+Result<GgufHeader> ReadHeader(const std::string& path) {
+  GgufHeader context(gguf_init_from_file(path.c_str(), {/*.no_alloc =*/true, /*.ctx =*/nullptr}));
+  if (context == nullptr) {
+    return MakeError(ErrorCode::kCorrupt, path + " cannot be read as a GGUF file");
+  }
+  return context;
+}
+
 bool HasTensor(const gguf_context* context, const char* name) {
   return gguf_find_tensor(context, name) >= 0;
 }
@@ -87,17 +97,30 @@ Result<std::vector<std::string>> ListModelFiles(Env* env, const std::string& pat
 Result<RopeTensors> ReadRopeTensors(const std::vector<std::string>& shards) {
   RopeTensors out;
   for (const std::string& path : shards) {
-    const gguf_init_params params = {/*.no_alloc =*/true, /*.ctx =*/nullptr};
-    const std::unique_ptr<gguf_context, GgufDeleter> context(
-        gguf_init_from_file(path.c_str(), params));
-    if (context == nullptr) {
-      return MakeError(ErrorCode::kCorrupt, path + " cannot be read as a GGUF file");
-    }
+    SKIPPY_ASSIGN_OR_RETURN(const GgufHeader context, ReadHeader(path));
     out.has_fixed_factors |= HasTensor(context.get(), "rope_freqs.weight");
     out.has_long_short_factors |= HasTensor(context.get(), "rope_factors_long.weight") ||
                                   HasTensor(context.get(), "rope_factors_short.weight");
   }
   return out;
+}
+
+Result<EmbeddingPooling> ReadEmbeddingPooling(const std::string& first_shard) {
+  SKIPPY_ASSIGN_OR_RETURN(const GgufHeader context, ReadHeader(first_shard));
+  const std::int64_t architecture = gguf_find_key(context.get(), "general.architecture");
+  if (architecture < 0 || gguf_get_kv_type(context.get(), architecture) != GGUF_TYPE_STRING) {
+    return EmbeddingPooling::kNone;
+  }
+  const std::string key =
+      std::string(gguf_get_val_str(context.get(), architecture)) + ".pooling_type";
+  const std::int64_t pooling = gguf_find_key(context.get(), key.c_str());
+  if (pooling < 0 || gguf_get_kv_type(context.get(), pooling) != GGUF_TYPE_UINT32) {
+    return EmbeddingPooling::kNone;
+  }
+  const std::uint32_t value = gguf_get_val_u32(context.get(), pooling);
+  return value <= static_cast<std::uint32_t>(EmbeddingPooling::kRank)
+             ? static_cast<EmbeddingPooling>(value)
+             : EmbeddingPooling::kNone;
 }
 
 }  // namespace skippy

@@ -25,4 +25,8 @@ struct RopeTensors {
 // Reads the headers of all `shards`. kCorrupt when one is no GGUF file.
 Result<RopeTensors> ReadRopeTensors(const std::vector<std::string>& shards);
 
+// How the model joins what it makes of each token into one embedding, as its header says.
+enum class EmbeddingPooling { kNone, kMean, kFirst, kLast, kRank };
+Result<EmbeddingPooling> ReadEmbeddingPooling(const std::string& first_shard);
+
 }  // namespace skippy

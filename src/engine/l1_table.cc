@@ -99,12 +99,13 @@ std::optional<PrefixSource> L1Table::Consider(LaneId lane, std::span<const Token
 }
 
 std::optional<PrefixSource> L1Table::FindPrefix(const std::string& name_space,
-                                                std::span<const Token> tokens,
-                                                TokenCount limit) const {
+                                                std::span<const Token> tokens, TokenCount limit,
+                                                const std::string& affinity_key) const {
   std::optional<PrefixSource> best;
-  const auto rank = [this](const PrefixSource& source) {
+  const auto rank = [this, &affinity_key](const PrefixSource& source) {
     const TokenCount lost = lanes_->Length(source.lane) - source.tokens;
-    return std::tuple(source.tokens, source.take_over, -lost, at(source.lane).last_used);
+    const bool same = !affinity_key.empty() && at(source.lane).affinity_key == affinity_key;
+    return std::tuple(source.tokens, same, source.take_over, -lost, at(source.lane).last_used);
   };
   for (int n = 0; n < lanes_->lane_count(); ++n) {
     const Sequence& sequence = at(NthLane(n));

@@ -2,6 +2,7 @@
 // them a new prompt can start from. Pure bookkeeping; what is decided here the scheduler does.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <optional>
 #include <span>
@@ -19,6 +20,8 @@ enum class SequenceState { kFree, kRunning, kResident };
 struct Sequence {
   SequenceState state = SequenceState::kFree;
   std::string name_space;
+  std::string affinity_key;  // see GenerateRequest
+  std::chrono::seconds retain_for{0};
   bool shareable = false;    // other requests of the namespace may use its rows
   bool persistable = false;  // its rows may be handed to the cache
   bool recorded = false;     // all its rows were offered to the cache
@@ -60,10 +63,11 @@ class L1Table {
   // recent running one besides `last`, then `last`.
   std::optional<LaneId> LeastRecentWithCheckpoints(LaneId last) const;
 
-  // The best start for tokens[0, limit): longest first, then one that can be taken over, then the
-  // one that loses least. nullopt: nothing in common.
+  // The best start for tokens[0, limit): longest first, then one of the same affinity key, then one
+  // that can be taken over, then the one that loses least. nullopt: nothing in common.
   std::optional<PrefixSource> FindPrefix(const std::string& name_space,
-                                         std::span<const Token> tokens, TokenCount limit) const;
+                                         std::span<const Token> tokens, TokenCount limit,
+                                         const std::string& affinity_key = {}) const;
 
   // A running sequence that has tokens of tokens[0, limit) in common but has not computed all of
   // them yet; the longest such prefix, nullopt when none.

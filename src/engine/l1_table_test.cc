@@ -44,6 +44,24 @@ TEST_F(L1TableTest, RepeatedPromptTakesItsResidentOverUpToTheLastToken) {
   EXPECT_TRUE(source->take_over);
 }
 
+TEST_F(L1TableTest, OfEquallyGoodSequencesTheOneOfTheSameKeyGoesOn) {
+  for (int n = 0; n < 2; ++n) {
+    std::vector<Token> tokens = Tokens(60);
+    tokens[50] = 1000 + n;
+    Run(n, std::move(tokens), 59, 40);
+    table_.at(NthLane(n)).affinity_key = n == 0 ? "a" : "b";
+    table_.Keep(NthLane(n));
+  }
+  for (int n = 0; n < 2; ++n) {
+    const auto source = table_.FindPrefix("", Tokens(50), 49, n == 0 ? "a" : "b");
+    ASSERT_TRUE(source);
+    EXPECT_EQ(source->lane, NthLane(n));
+    EXPECT_EQ(source->tokens, 49);
+  }
+  // A key never costs a shorter start.
+  EXPECT_EQ(table_.FindPrefix("", table_.at(NthLane(1)).tokens, 58, "a")->lane, NthLane(1));
+}
+
 TEST_F(L1TableTest, ShortDivergentPromptLeavesTheDeepSessionAlone) {
   Run(0, Tokens(1000), 999, 990);
   table_.Keep(NthLane(0));

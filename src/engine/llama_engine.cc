@@ -8,6 +8,8 @@
 
 #include "base/log.h"
 #include "engine/chat_format.h"
+#include "engine/embedding_engine.h"
+#include "engine/gguf_files.h"
 #include "engine/prefix_history.h"
 #include "engine/sampler.h"
 #include "engine/weights_digest.h"
@@ -301,6 +303,12 @@ void LlamaEngine::ComputeIdentity() {
 
 Result<std::unique_ptr<Engine>> OpenLlamaEngine(const EngineOptions& options, Cache* cache,
                                                 Env* env) {
+  SKIPPY_ASSIGN_OR_RETURN(const std::vector<std::string> files,
+                          ListModelFiles(env, options.model_path));
+  SKIPPY_ASSIGN_OR_RETURN(const EmbeddingPooling pooling, ReadEmbeddingPooling(files.front()));
+  if (pooling != EmbeddingPooling::kNone) {
+    return OpenEmbeddingEngine(options, pooling, env);
+  }
   SKIPPY_ASSIGN_OR_RETURN(LoadedLlama loaded, LoadLlama(options, env));
   SKIPPY_ASSIGN_OR_RETURN(const std::string chat_template,
                           ReadChatTemplate(options.chat_template_file));

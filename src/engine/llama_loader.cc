@@ -180,6 +180,34 @@ class Loader {
     return std::move(out_);
   }
 
+  Result<LoadedEmbedder> RunEmbedder() {
+    SKIPPY_RETURN_IF_ERROR(CheckOptions());
+    SKIPPY_ASSIGN_OR_RETURN(out_.model_files, ListModelFiles(env_, options_.model_path));
+    SKIPPY_RETURN_IF_ERROR(LoadModel());
+    SKIPPY_RETURN_IF_ERROR(LoadAdapters());
+    DescribeModel();
+    ModelInfo& info = out_.info;
+    info.embeds = true;
+    info.cache_reason = "embeddings are not cached";
+    llama_context_params params = ContextParams({}, LLAMA_FLASH_ATTN_TYPE_AUTO);
+    // Without a causal mask all tokens of a text are computed in one step.
+    params.n_batch = params.n_ubatch = params.n_ctx;
+    params.n_seq_max = 1;
+    params.n_outputs_max = params.n_ctx;
+    params.embeddings = true;
+    LlamaContextPtr context(llama_init_from_model(model_.get(), params));
+    if (!context) {
+      return MakeError(ErrorCode::kInvalidArgument,
+                       "no context for " + options_.model_path + ": " + log_.Reason());
+    }
+    std::vector<float> scales = out_.adapter_scales;
+    if (!adapters_.empty() && llama_set_adapters_lora(context.get(), adapters_.data(),
+                                                      adapters_.size(), scales.data()) != 0) {
+      return MakeError(ErrorCode::kInvalidArgument, "the adapters cannot be used together");
+    }
+    return LoadedEmbedder{std::move(model_), std::move(context), std::move(info)};
+  }
+
  private:
   Status CheckOptions() {
     out_.lanes = options_.parallel > 0 ? options_.parallel : kDefaultLanes;
@@ -365,6 +393,10 @@ class Loader {
 
 Result<LoadedLlama> LoadLlama(const EngineOptions& options, Env* env) {
   return Loader(options, env).Run();
+}
+
+Result<LoadedEmbedder> LoadEmbedder(const EngineOptions& options, Env* env) {
+  return Loader(options, env).RunEmbedder();
 }
 
 }  // namespace skippy

@@ -26,6 +26,16 @@ struct LoadedLlama {
   int residents_max = 0;
 };
 
+// A model that makes embeddings. Its context has no state between calls.
+struct LoadedEmbedder {
+  LlamaModelPtr model;
+  LlamaContextPtr context;  // destroyed before the model
+  ModelInfo info;
+};
+
+// Errors as LoadLlama.
+Result<LoadedEmbedder> LoadEmbedder(const EngineOptions& options, Env* env);
+
 // Loads, builds the context and computes one token. kNotFound, kIo, kInvalidArgument or kCorrupt
 // name the file or the option; kUnsupported what this server does not run. The calling thread owns
 // the context until another one adopts it.

@@ -43,6 +43,7 @@ bool Restorer::ImportCheckpoint(const MatchedSegment& segment) {
       std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
   if (!loaded) {
     LogWarning("restore: {}", loaded.error().text);
+    restore_->Reject();
     return false;
   }
   imported_bytes_ += segment.byte_count;
@@ -71,6 +72,9 @@ bool Restorer::Import(const MakeRoom& make_room) {
       std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
   if (!imported) {
     LogWarning("restore: {}", imported.error().text);
+    if (imported.error().code == ErrorCode::kCorrupt) {
+      restore_->Reject();
+    }
     return false;
   }
   TraceImport(held, end);

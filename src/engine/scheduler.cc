@@ -89,7 +89,8 @@ std::optional<PrefixSource> Scheduler::FindSource(const Job& job) const {
     return std::nullopt;
   }
   return table_.FindPrefix(job.request.name_space, job.tokens,
-                           static_cast<TokenCount>(job.tokens.size()) - 1);
+                           static_cast<TokenCount>(job.tokens.size()) - 1,
+                           job.request.affinity_key);
 }
 
 bool Scheduler::ShouldWait(const Job& job, TokenCount have) {
@@ -189,6 +190,8 @@ void Scheduler::Start(JobPtr job, const std::optional<PrefixSource>& found) {
   Sequence sequence;
   const TokenCount held = TakePrefix(job->lane, source, &sequence.checkpoints);
   sequence.name_space = job->request.name_space;
+  sequence.affinity_key = job->request.affinity_key;
+  sequence.retain_for = job->request.retain_for;
   sequence.shareable = job->request.cache_write;
   sequence.persistable = job->request.cache_write && job->request.cache_persist;
   sequence.prompt_tokens = job->timings.prompt_tokens;
@@ -244,6 +247,7 @@ void Scheduler::StartRestore(Job* job) {
   }
   if (!costs_.ShouldRestore(match.tokens - held, byte_count)) {
     ++status_.declined_because_recompute_faster;
+    job->timings.declined_tokens = match.tokens - held;
     LogInfo("request {}: {} tokens are computed, restoring {} bytes would take longer",
             job->request.id, match.tokens - held, byte_count);
     return;
@@ -378,8 +382,12 @@ std::unique_ptr<Recorder> Scheduler::MakeRecorder(const Sequence& sequence) cons
   if (!domain) {
     return nullptr;
   }
-  return std::make_unique<Recorder>(context_, options_.cache,
-                                    options_.cache->StartRecording(*domain, options_.resume_rule));
+  auto recording = options_.cache->StartRecording(*domain, options_.resume_rule);
+  if (sequence.retain_for.count() > 0) {
+    const auto now = std::chrono::system_clock::now().time_since_epoch();
+    recording->Retain(std::chrono::duration_cast<std::chrono::seconds>(now) + sequence.retain_for);
+  }
+  return std::make_unique<Recorder>(context_, options_.cache, std::move(recording));
 }
 
 bool Scheduler::RecordResident() {

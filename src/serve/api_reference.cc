@@ -23,7 +23,7 @@ constexpr std::string_view kHead =
 | `POST /v1/responses` | OpenAI responses; nothing is kept between them |
 | `POST /v1/messages` | Anthropic messages |
 | `POST /v1/messages/count_tokens` | the length of such a request's prompt |
-| `POST /v1/embeddings` | refused with 501: the server generates text only |
+| `POST /v1/embeddings` | when the model's file names a pooling type, never cached; else 501 |
 | `GET /v1/models`, `GET /v1/models/ID` | the loaded model |
 | `GET /v1/cache/explain/ID` | how far one of the last 256 requests was cached, and why |
 | `POST /tokenize`, `/detokenize`, `/apply-template` | llama-server's helpers |
@@ -69,6 +69,10 @@ saved. `prefix.reason` is one of
   `eviction`, `prune`, `clear`, `damage` or `dropped`.
 - `identity_changed`: more is kept for another model or other settings;
   `identity_changed.changed` names each field, before and now.
+- `recompute_faster`: more was found in the cache, `declined_tokens` of it, and computing them was
+  estimated to be faster than restoring them.
+- `below_minimum`: a recent request has fewer than 32 more tokens in common; state is used from 32
+  on.
 - `not_kept`: a recent request has more in common, but it is no longer there.
 - `never_seen`: nothing recent begins like this.
 - `not_asked`: `cache_prompt: false`.
@@ -77,6 +81,12 @@ The text stays in memory, of the last 64 prompts at most, and ends with the proc
 `--no-explain-text` explanations quote nothing.
 
 ## Who shares what
+
+`prompt_cache_retention: "24h"` keeps a prompt, for 24 hours after each such request, behind
+everything that nobody asked to keep: RAM and disk evict it last, also after a restart.
+`in_memory` keeps it off the disk. `prompt_cache_key` does the same as `24h` for one hour, and of
+equally good resident sequences the one of the same key is gone on with. Budgets are as hard as
+ever: when everything is to be kept, the least recently used of it leaves.
 
 The state of a prompt is shared by all who send the same beginning, whatever their
 `prompt_cache_key`. Whether a prompt is cached can be seen from `cached_tokens` and measured by the
@@ -140,7 +150,8 @@ std::string Section(std::string_view title, Endpoint endpoint) {
 std::string ApiReferenceMarkdown() {
   return std::string(kHead) + Section("Chat completions", Endpoint::kChat) +
          Section("Completions", Endpoint::kCompletions) +
-         Section("Responses", Endpoint::kResponses) + Section("Messages", Endpoint::kMessages);
+         Section("Responses", Endpoint::kResponses) + Section("Messages", Endpoint::kMessages) +
+         Section("Embeddings", Endpoint::kEmbeddings);
 }
 
 }  // namespace skippy

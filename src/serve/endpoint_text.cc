@@ -56,14 +56,6 @@ HttpResponse AnswerModels(Engine& engine, const HttpRequest& request) {
   return JsonResponse(ModelJson(info));
 }
 
-HttpResponse AnswerEmbeddings(Engine& engine, const HttpRequest& /*request*/) {
-  return ErrorResponse(
-      ApiError{501,
-               "this server generates text and computes no embeddings; the loaded model is " +
-                   engine.Info().name,
-               "invalid_request_error", "model", "embeddings_not_supported"});
-}
-
 HttpResponse AnswerExplain(const Serving& serving, const HttpRequest& request) {
   const auto id = request.path_params.find("request");
   const std::optional<Explanation> found =

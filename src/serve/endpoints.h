@@ -28,7 +28,7 @@ HttpResponse AnswerCountTokens(Engine& engine, const HttpRequest& request);
 // The list, or with the path parameter "model" that one.
 HttpResponse AnswerModels(Engine& engine, const HttpRequest& request);
 
-// Refuses: the server generates text. Says so instead of "no such endpoint".
+// OpenAI embeddings, uncached; 501 when the model makes none.
 HttpResponse AnswerEmbeddings(Engine& engine, const HttpRequest& request);
 
 // llama-server's helpers: {"content"} -> {"tokens"}, {"tokens"} -> {"content"}, a chat request ->

@@ -16,6 +16,7 @@ constexpr std::size_t kExcerptTokens = 24;  // on each side of a divergence
 constexpr TokenCount kCostTokensMin = 32;   // fewer computed tokens say little about the cost
 constexpr double kCostWeight = 0.25;        // of a new measurement
 constexpr TokenCount kSegmentTokens = 256;  // the cache keeps whole runs of these
+constexpr TokenCount kUsedFromTokens = 32;  // a segment is not used for less
 
 std::string Text(const ChatFormat& chat, const std::vector<Token>& tokens, std::size_t begin,
                  std::size_t end) {
@@ -64,11 +65,18 @@ std::string_view Reason(const FinishedRequest& request) {
   if (cached >= prompt - 1) {
     return "complete";
   }
+  if (request.timings.declined_tokens > 0) {
+    return "recompute_faster";
+  }
   if (comparison.nearest == nullptr) {
     return cached > 0 ? "new_text" : "never_seen";
   }
   if (cached + kSegmentTokens < comparison.common_tokens) {
     return "not_kept";
+  }
+  const TokenCount usable = std::min(comparison.common_tokens, prompt - 1);
+  if (cached < usable && usable - cached < kUsedFromTokens) {
+    return "below_minimum";
   }
   const auto earlier = static_cast<TokenCount>(comparison.nearest->tokens.size());
   return comparison.common_tokens < earlier ? "diverged" : "new_text";
@@ -90,6 +98,13 @@ std::string_view Sentence(std::string_view reason) {
   if (reason == "identity_changed") {
     return "more of it is kept, but for another model or other settings, whose state differs";
   }
+  if (reason == "recompute_faster") {
+    return "more of it was found, but computing it was estimated to be faster than restoring it";
+  }
+  if (reason == "below_minimum") {
+    return "what a recent request has in common beyond this is shorter than the 32 tokens from "
+           "which on state is used";
+  }
   if (reason == "not_kept") {
     return "a recent request begins like this one for longer than what was found: the rest was not "
            "recorded, was evicted, or was not worth restoring";
@@ -106,6 +121,9 @@ Json PrefixJson(const FinishedRequest& request, const ChatFormat& chat, bool kee
   Json prefix{{"reason", reason},
               {"meaning", Sentence(reason)},
               {"ends_at_token", request.timings.cached_tokens()}};
+  if (reason == "recompute_faster") {
+    prefix["declined_tokens"] = request.timings.declined_tokens;
+  }
   if (comparison.nearest == nullptr || reason == "complete" || reason == "not_asked") {
     return prefix;
   }
@@ -215,7 +233,8 @@ void ExplainLog::Remember(const FinishedRequest& request, const ChatFormat& chat
   explanation.cached_tokens = timings.cached_tokens();
   explanation.finished_at = std::chrono::system_clock::now().time_since_epoch();
   const std::string_view reason = Reason(request);
-  explanation.may_be_lost = reason != "complete" && reason != "not_asked";
+  explanation.may_be_lost =
+      reason != "complete" && reason != "not_asked" && reason != "recompute_faster";
   MutexLock lock(mu_);
   explanations_.emplace_back(id, std::move(explanation));
   if (explanations_.size() > kRequestsMax) {

@@ -4,6 +4,8 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "serve/server_test_fixture.h"
 #include "serve/volatile_word.h"
 
@@ -82,6 +84,25 @@ TEST_F(ExplainTest, KnowsOnlyTheLastRequests) {
   }
   EXPECT_FALSE(log.Find("0"));
   EXPECT_TRUE(log.Find("1"));
+}
+
+TEST_F(ExplainTest, SaysWhenComputingWasFasterAndWhenTooLittleIsInCommon) {
+  ExplainLog log(true);
+  std::vector<Token> tokens(100, 'a');
+  log.Compare({"first", "", tokens});
+  const auto explain = [&](const std::string& id, TokenCount declined) {
+    FinishedRequest request;
+    request.comparison = log.Compare({id, "", tokens});
+    request.timings.declined_tokens = declined;
+    log.Remember(request, engine_->chat());
+    return log.Find(id)->body["prefix"];
+  };
+  const Json declined = explain("declined", 99);
+  EXPECT_EQ(declined["reason"], "recompute_faster");
+  EXPECT_EQ(declined["declined_tokens"], 99);
+  tokens.assign(100, 'b');
+  std::fill_n(tokens.begin(), 20, 'a');
+  EXPECT_EQ(explain("short", 0)["reason"], "below_minimum");
 }
 
 TEST(VolatileWordTest, KnowsWhatChangesByItsLook) {

@@ -9,7 +9,9 @@ constexpr auto kText = static_cast<unsigned>(Endpoint::kCompletions);
 constexpr auto kMessages = static_cast<unsigned>(Endpoint::kMessages);
 constexpr auto kResponses = static_cast<unsigned>(Endpoint::kResponses);
 constexpr unsigned kOpenAi = kChat | kText | kResponses;
-constexpr unsigned kAll = kOpenAi | kMessages;
+constexpr auto kEmbeddings = static_cast<unsigned>(Endpoint::kEmbeddings);
+constexpr unsigned kGenerating = kOpenAi | kMessages;
+constexpr unsigned kAll = kGenerating | kEmbeddings;
 constexpr auto kHonoured = FieldUse::kHonoured;
 constexpr auto kNoEffect = FieldUse::kNoEffect;
 constexpr auto kRefused = FieldUse::kRefused;
@@ -30,8 +32,12 @@ constexpr FieldSpec kFields[] = {
     {"prompt", kString | kArray, kText, kHonoured, "a string, token ids, or an array of either"},
     {"input", kString | kArray, kResponses, kHonoured,
      "text; messages, function_call, function_call_output and reasoning items"},
+    {"input", kString | kArray, kEmbeddings, kHonoured,
+     "a string, token ids, or an array of either"},
+    {"encoding_format", kString, kEmbeddings, kHonoured, "float, base64"},
+    {"dimensions", kInteger, kEmbeddings, kRefused, "the model decides", 1, kInt32Max},
     {"instructions", kString, kResponses, kHonoured, "the system message"},
-    {"stream", kBoolean, kAll, kHonoured, "server-sent events"},
+    {"stream", kBoolean, kGenerating, kHonoured, "server-sent events"},
     {"stream_options", kObject, kBothEndpoints, kHonoured, ""},
     {"stream_options.include_usage", kBoolean, kBothEndpoints, kHonoured,
      "one last chunk with usage and no choices"},
@@ -49,8 +55,8 @@ constexpr FieldSpec kFields[] = {
     {"stop", kString | kArray, kBothEndpoints, kHonoured, "at most 32 strings"},
     {"stop_sequences", kArray, kMessages, kHonoured, "at most 32 strings"},
     {"seed", kInteger, kBothEndpoints, kHonoured, "choice i uses seed + i; negative: random"},
-    {"temperature", kNumber, kAll, kHonoured, "0: greedy", 0, 100},
-    {"top_p", kNumber, kAll, kHonoured, "", 0, 1},
+    {"temperature", kNumber, kGenerating, kHonoured, "0: greedy", 0, 100},
+    {"top_p", kNumber, kGenerating, kHonoured, "", 0, 1},
     {"top_k", kInteger, kBothEndpoints | kMessages, kHonoured, "0 or less: off", -1, kInt32Max},
     {"min_p", kNumber, kBothEndpoints, kHonoured, "", 0, 1},
     {"typical_p", kNumber, kBothEndpoints, kHonoured, "", 0, 1},
@@ -74,11 +80,10 @@ constexpr FieldSpec kFields[] = {
      "as response_format, by llama-server's name"},
     {"text", kObject, kResponses, kHonoured, ""},
     {"text.format", kObject, kResponses, kHonoured, "text, json_object, json_schema"},
-    {"tools", kArray, kChat | kResponses, kHonoured, "functions"},
-    {"tools", kArray, kMessages, kHonoured, "with an input_schema; no tools of a server"},
-    {"tool_choice", kString | kObject, kChat, kHonoured,
-     "a named function is offered alone and required"},
-    {"tool_choice", kString | kObject, kResponses, kHonoured, "none, auto, required or a function"},
+    {"tools", kArray, kGenerating & ~kText, kHonoured,
+     "functions that the client runs; no tools of a server"},
+    {"tool_choice", kString | kObject, kChat | kResponses, kHonoured,
+     "none, auto, required, or a function, which is then offered alone"},
     {"tool_choice", kObject, kMessages, kHonoured,
      "auto, any, none, tool; disable_parallel_tool_use"},
     {"tool_choice.type", kString, kMessages, kHonoured, ""},
@@ -98,12 +103,15 @@ constexpr FieldSpec kFields[] = {
     {"chat_template_kwargs", kObject, kChat, kHonoured, "reach the template"},
     {"add_generation_prompt", kBoolean, kChat, kHonoured, ""},
     {"cache_prompt", kBoolean, kBothEndpoints, kHonoured, "false: compute the whole prompt"},
-    {"cache_salt", kString, kAll, kHonoured,
+    {"cache_salt", kString, kGenerating, kHonoured,
      "requests share cached state only with equal salts; at most 256 bytes"},
-    {"prompt_cache_retention", kString, kAll, kHonoured,
-     "in_memory (or in-memory) keeps the prompt off the disk; 24h: the default"},
+    {"prompt_cache_retention", kString, kGenerating, kHonoured,
+     "24h: evicted last for that long; in_memory (or in-memory): kept off the disk"},
+    {"prompt_cache_key", kString, kOpenAi, kHonoured,
+     "evicted last for an hour; prefixes are shared whatever the key; cache_salt isolates"},
     {"audio", kObject, kChat, kRefused, "the server answers in text"},
     {"modalities", kArray, kChat, kRefused, "the server answers in text"},
+    {"moderation", kObject, kChat | kResponses, kRefused, "the server moderates nothing"},
     {"web_search_options", kObject, kChat, kRefused, "the server calls nobody"},
     {"lora", kArray | kObject, kBothEndpoints, kRefused, "adapters are chosen at start: --lora"},
     {"previous_response_id", kString, kResponses, kRefused, kNothingKept},
@@ -115,13 +123,11 @@ constexpr FieldSpec kFields[] = {
     {"output_format", kObject, kMessages, kRefused, "use output_config.format"},
     {"cache_control", kObject, kMessages, kNoEffect,
      "also in blocks: every prompt is cached, and hits need no mark"},
-    {"prompt_cache_key", kString, kOpenAi, kNoEffect,
-     "prefixes are shared whatever the key; cache_salt isolates"},
-    {"user", kString, kOpenAi, kNoEffect, ""},
+    {"user", kString, kOpenAi | kEmbeddings, kNoEffect, ""},
     {"safety_identifier", kString, kOpenAi, kNoEffect, ""},
-    {"metadata", kObject, kAll, kNoEffect, ""},
+    {"metadata", kObject, kGenerating, kNoEffect, ""},
     {"store", kBoolean, kOpenAi, kNoEffect, "nothing is kept"},
-    {"service_tier", kString, kAll, kNoEffect, ""},
+    {"service_tier", kString, kGenerating, kNoEffect, ""},
     {"verbosity", kString, kChat, kNoEffect, ""},
     {"text.verbosity", kString, kResponses, kNoEffect, ""},
     {"prediction", kObject, kChat, kNoEffect, ""},
@@ -132,7 +138,12 @@ constexpr FieldSpec kFields[] = {
     {"max_tool_calls", kInteger, kResponses, kNoEffect, ""},
     {"thinking.budget_tokens", kInteger, kMessages, kNoEffect, ""},
     {"inference_geo", kString, kMessages, kNoEffect, ""},
-    {"context_management", kObject, kMessages, kNoEffect, ""},
+    {"context_management", kObject | kArray, kMessages | kResponses, kNoEffect, ""},
+    {"prompt_cache_options", kObject, kChat | kResponses, kNoEffect,
+     "every prompt is cached, and hits need no breakpoint"},
+    {"reasoning.summary", kString, kResponses, kNoEffect, "reasoning is given as it is"},
+    {"diagnostics", kObject, kMessages, kNoEffect, "see Explanations"},
+    {"speed", kString, kMessages, kNoEffect, ""},
 };
 
 }  // namespace

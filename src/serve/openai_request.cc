@@ -1,6 +1,7 @@
 #include "serve/openai_request.h"
 
 #include <charconv>
+#include <chrono>
 #include <limits>
 #include <optional>
 
@@ -10,6 +11,9 @@ namespace {
 constexpr std::size_t kStopStringsMax = 32;
 constexpr std::size_t kNamespaceBytesMax = 256;
 constexpr std::size_t kChoicesMax = 128;  // prompts x n
+// From the last request that asked for it.
+constexpr std::chrono::hours kLongRetention{24};  // prompt_cache_retention: 24h
+constexpr std::chrono::hours kKeyRetention{1};    // prompt_cache_key
 constexpr double kForbiddingBias = -100;
 
 std::optional<float> GetFloat(const Json& body, std::string_view name) {
@@ -146,6 +150,12 @@ ApiStatus ParseCacheFields(const Json& body, GenerateRequest& base) {
                           "'prompt_cache_retention' must be in_memory or 24h");
   }
   base.cache_persist = retention.empty() || retention == "24h";
+  base.affinity_key = GetString(body, "prompt_cache_key").value_or("");
+  if (retention == "24h") {
+    base.retain_for = kLongRetention;
+  } else if (!base.affinity_key.empty()) {
+    base.retain_for = kKeyRetention;
+  }
   return {};
 }
 
@@ -191,19 +201,22 @@ ApiStatus CheckLength(std::size_t prompt_tokens, const OpenAiRequest& request,
                         "context_length_exceeded");
 }
 
-ApiError BadPrompt() {
-  return InvalidRequest("prompt",
-                        "'prompt' must be a string, an array of strings, an array of token ids or "
-                        "an array of arrays of token ids, and not empty");
+ApiError BadPrompt(const PromptField& field) {
+  return InvalidRequest(field.name,
+                        "'" + std::string(field.name) +
+                            "' must be a string, an array of strings, an array of token ids or an "
+                            "array of arrays of token ids, not empty, and at most " +
+                            std::to_string(field.prompts_max) + " of them");
 }
 
-ApiResult<PreparedPrompt> ParseTokenPrompt(const Json& ids, const ChatFormat& chat) {
+ApiResult<PreparedPrompt> ParseTokenPrompt(const PromptField& field, const Json& ids,
+                                           const ChatFormat& chat) {
   PreparedPrompt prompt;
   for (const Json& id : ids) {
     const std::optional<Token> token = id.is_number_integer() ? ParseToken(id) : std::nullopt;
     if (!token || !chat.IsValidToken(*token)) {
-      return InvalidRequest("prompt",
-                            "'prompt' has an element that is not a token id of the model");
+      return InvalidRequest(field.name, "'" + std::string(field.name) +
+                                            "' has an element that is not a token id of the model");
     }
     prompt.tokens.push_back(*token);
   }
@@ -211,12 +224,13 @@ ApiResult<PreparedPrompt> ParseTokenPrompt(const Json& ids, const ChatFormat& ch
   return prompt;
 }
 
-ApiResult<PreparedPrompt> ParsePrompt(const Json& item, const ChatFormat& chat) {
+ApiResult<PreparedPrompt> ParsePrompt(const PromptField& field, const Json& item,
+                                      const ChatFormat& chat) {
   if (item.is_array()) {
-    return ParseTokenPrompt(item, chat);
+    return ParseTokenPrompt(field, item, chat);
   }
   if (!item.is_string()) {
-    return BadPrompt();
+    return BadPrompt(field);
   }
   PreparedPrompt prompt;
   prompt.echo_text = item.get<std::string>();
@@ -226,32 +240,6 @@ ApiResult<PreparedPrompt> ParsePrompt(const Json& item, const ChatFormat& chat) 
   }
   prompt.tokens = std::move(*tokens);
   return prompt;
-}
-
-// The field as a list of prompts, each a string or an array of token ids.
-ApiResult<std::vector<PreparedPrompt>> ParsePrompts(const Json& body, const ChatFormat& chat) {
-  const Json* field = FindMember(body, "prompt");
-  if (field == nullptr) {
-    return InvalidRequest("prompt", "'prompt' is required", "missing_required_parameter");
-  }
-  const bool single =
-      field->is_string() || (field->is_array() && !field->empty() && field->front().is_number());
-  const Json list = single ? Json::array({*field}) : *field;
-  if (list.empty() || list.size() > kChoicesMax) {
-    return BadPrompt();
-  }
-  std::vector<PreparedPrompt> prompts;
-  for (const Json& item : list) {
-    ApiResult<PreparedPrompt> prompt = ParsePrompt(item, chat);
-    if (!prompt) {
-      return std::move(prompt).error();
-    }
-    if (prompt->tokens.empty()) {
-      return BadPrompt();
-    }
-    prompts.push_back(std::move(*prompt));
-  }
-  return prompts;
 }
 
 // The schema that the reply must follow, "" for none.
@@ -385,6 +373,33 @@ void ParseTemplateFields(const Json& body, ChatRequest& chat) {
 
 }  // namespace
 
+ApiResult<std::vector<PreparedPrompt>> ParsePrompts(const Json& body, const PromptField& field,
+                                                    const ChatFormat& chat) {
+  const Json* value = FindMember(body, field.name);
+  if (value == nullptr) {
+    return InvalidRequest(field.name, "'" + std::string(field.name) + "' is required",
+                          "missing_required_parameter");
+  }
+  const bool single =
+      value->is_string() || (value->is_array() && !value->empty() && value->front().is_number());
+  const Json list = single ? Json::array({*value}) : *value;
+  if (list.empty() || list.size() > field.prompts_max) {
+    return BadPrompt(field);
+  }
+  std::vector<PreparedPrompt> prompts;
+  for (const Json& item : list) {
+    ApiResult<PreparedPrompt> prompt = ParsePrompt(field, item, chat);
+    if (!prompt) {
+      return std::move(prompt).error();
+    }
+    if (prompt->tokens.empty()) {
+      return BadPrompt(field);
+    }
+    prompts.push_back(std::move(*prompt));
+  }
+  return prompts;
+}
+
 ApiResult<ChatRequest> ParseChatTemplateInput(const Json& body) {
   ApiResult<Json> messages = NormalizeMessages(body);
   if (!messages) {
@@ -443,7 +458,8 @@ ApiResult<OpenAiRequest> ParseCompletionRequest(const Json& body, const Engine& 
   if (ApiStatus ok = ParseGrammar(body, engine.chat(), request->base); !ok) {
     return std::move(ok).error();
   }
-  ApiResult<std::vector<PreparedPrompt>> prompts = ParsePrompts(body, engine.chat());
+  ApiResult<std::vector<PreparedPrompt>> prompts =
+      ParsePrompts(body, {"prompt", kChoicesMax}, engine.chat());
   if (!prompts) {
     return std::move(prompts).error();
   }

@@ -34,6 +34,16 @@ struct OpenAiRequest {
 ApiResult<OpenAiRequest> ParseChatRequest(const Json& body, const Engine& engine);
 ApiResult<OpenAiRequest> ParseCompletionRequest(const Json& body, const Engine& engine);
 
+// A field that holds one prompt or several.
+struct PromptField {
+  std::string_view name;
+  std::size_t prompts_max = 0;
+};
+
+// The field as a list of prompts, each a string or an array of token ids; none is empty.
+ApiResult<std::vector<PreparedPrompt>> ParsePrompts(const Json& body, const PromptField& field,
+                                                    const ChatFormat& chat);
+
 // The chat request alone: messages, tools, format.
 ApiResult<ChatRequest> ParseChatTemplateInput(const Json& body);
 

@@ -125,6 +125,13 @@ TEST_F(OpenAiRequestTest, TakesOverCacheFields) {
 
 TEST_F(OpenAiRequestTest, KeepsThePrefixWhateverThePromptCacheKey) {
   EXPECT_EQ(ChatWith(R"("prompt_cache_key":"k")")->base.name_space, "");
+  EXPECT_EQ(ChatWith(R"("prompt_cache_key":"k")")->base.affinity_key, "k");
+}
+
+TEST_F(OpenAiRequestTest, KeepsLongerWhatClientsWantToBeKept) {
+  EXPECT_EQ(ChatWith(R"("temperature":0)")->base.retain_for, std::chrono::seconds(0));
+  EXPECT_EQ(ChatWith(R"("prompt_cache_key":"k")")->base.retain_for, std::chrono::hours(1));
+  EXPECT_EQ(ChatWith(R"("prompt_cache_retention":"24h")")->base.retain_for, std::chrono::hours(24));
 }
 
 // Case L11.

@@ -13,7 +13,13 @@
 
 namespace skippy {
 
-enum class Endpoint : std::uint8_t { kChat = 1, kCompletions = 2, kMessages = 4, kResponses = 8 };
+enum class Endpoint : std::uint8_t {
+  kChat = 1,
+  kCompletions = 2,
+  kMessages = 4,
+  kResponses = 8,
+  kEmbeddings = 16,
+};
 
 enum class FieldUse : std::uint8_t {
   kHonoured,

@@ -18,6 +18,7 @@ void AddPrompt(const RequestTimings& from, RequestTimings& total) {
   total.cached_l2_tokens += from.cached_l2_tokens;
   total.cached_l3_tokens += from.cached_l3_tokens;
   total.computed_tokens += from.computed_tokens;
+  total.declined_tokens += from.declined_tokens;
   total.queue_ms += from.queue_ms;
   total.lookup_ms += from.lookup_ms;
   total.restore_ms += from.restore_ms;

@@ -129,7 +129,7 @@ void ReadFormat(const Json& body, Json& chat) {
 
 void CopyFields(const Json& body, Json& chat) {
   for (const char* name : {"model", "stream", "temperature", "top_p", "parallel_tool_calls",
-                           "cache_salt", "prompt_cache_retention"}) {
+                           "cache_salt", "prompt_cache_retention", "prompt_cache_key"}) {
     if (const Json* value = FindMember(body, name)) {
       chat[name] = *value;
     }

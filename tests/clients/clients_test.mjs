@@ -3,6 +3,7 @@
 // with fixed words.
 import assert from 'node:assert/strict';
 import { execFile } from 'node:child_process';
+import { readFile } from 'node:fs/promises';
 import { after, before, describe, it } from 'node:test';
 import { promisify } from 'node:util';
 
@@ -141,6 +142,11 @@ describe('openai', () => {
     assert.equal((await chat()).object, 'chat.completion');
   });
 
+  it('is told when the model makes no embeddings', async () => {
+    await assert.rejects(client.embeddings.create({ model: 'm', input: 'river' }),
+                         { status: 501, code: 'embeddings_not_supported' });
+  });
+
   it('explains what was cached', async () => {
     await chat();
     const { response } = await chat().withResponse();
@@ -250,4 +256,36 @@ describe('curl', () => {
     assert.equal(events.at(-1), 'data: [DONE]');
     events.slice(0, -1).forEach((event) => JSON.parse(event.slice('data: '.length)));
   });
+});
+
+// The names of the fields of an interface in a package's types; header parameters are left out.
+async function fieldsOf(file, name) {
+  const text = await readFile(new URL(`node_modules/${file}`, import.meta.url), 'utf8');
+  const begin = text.search(new RegExp(`export interface ${name}\\b`));
+  const body = text.slice(begin, text.indexOf('\n}', begin));
+  const outer = new RegExp(/^ {4}(?:\/\*\*([^]*?)\*\/\n {4})?(\w+)\??:/gm);
+  return [...body.matchAll(outer)]
+    .filter(([, comment]) => !comment?.includes('Header param'))
+    .map(([, , field]) => field);
+}
+
+describe('docs/http_api.md', () => {
+  const requests = [
+    ['Chat completions', 'openai/resources/chat/completions/completions.d.ts',
+      'ChatCompletionCreateParamsBase', 30],
+    ['Completions', 'openai/resources/completions.d.ts', 'CompletionCreateParamsBase', 15],
+    ['Responses', 'openai/resources/responses/responses.d.ts', 'ResponseCreateParamsBase', 25],
+    ['Embeddings', 'openai/resources/embeddings.d.ts', 'EmbeddingCreateParams', 5],
+    ['Messages', '@anthropic-ai/sdk/resources/messages/messages.d.ts',
+      'MessageCreateParamsBase', 15],
+  ];
+  for (const [title, file, name, atLeast] of requests) {
+    it(`says what becomes of every field of ${name}`, async () => {
+      const page = await readFile(`${process.env.SKIPPY_DOCS}/http_api.md`, 'utf8');
+      const section = page.split('\n## ').find((part) => part.startsWith(`${title}\n`));
+      const fields = await fieldsOf(file, name);
+      assert.ok(fields.length >= atLeast, `only ${fields}`);
+      assert.deepEqual(fields.filter((field) => !section.includes(`| \`${field}\` |`)), []);
+    });
+  }
 });

@@ -1,4 +1,7 @@
 # Copies the tests to DIRECTORY and installs the pinned clients there, once for each lock file.
+if(NOT NPM)
+  message(FATAL_ERROR "npm was not found when this build was configured: tools/setup.sh --tests")
+endif()
 file(COPY ${SOURCE}/ DESTINATION ${DIRECTORY}
   FILES_MATCHING PATTERN "*.mjs" PATTERN "package*.json")
 file(SHA256 ${SOURCE}/package-lock.json wanted)

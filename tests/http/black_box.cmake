@@ -10,6 +10,8 @@ function(skippy_black_box_tests label)
     add_test(NAME ${name} COMMAND ${Python3_EXECUTABLE} ${path})
     set_tests_properties(${name} PROPERTIES LABELS ${label} TIMEOUT 600 ENVIRONMENT
       "SKIPPY_BINARY=$<TARGET_FILE:skippy>;SKIPPY_MODELS=${CMAKE_SOURCE_DIR}/models;\
-PYTHONPATH=${CMAKE_SOURCE_DIR}/tests/http;PYTHONDONTWRITEBYTECODE=1")
+PYTHONPATH=${CMAKE_SOURCE_DIR}/tests/http;PYTHONDONTWRITEBYTECODE=1;\
+SKIPPY_MODEL_GENERATOR=${SKIPPY_LLAMA_PREFIX}/bin/test-llama-archs;\
+SKIPPY_MODEL_WRITER=$<TARGET_FILE:skippy-model-writer>")
   endforeach()
 endfunction()

@@ -116,6 +116,23 @@ class SafetyTest(ServerTest):
             else:
                 self.assertLess(reply.cached, 10, seed)
 
+    def test_what_is_to_be_kept_outlasts_what_is_not(self):
+        server = self.start('-c', '512', budget='12MiB')
+        fields = ({}, {'prompt_cache_retention': '24h'}, {'prompt_cache_key': 'project'})
+        prompts = [doc(150, 900 + i) for i in range(len(fields))]
+        for prompt, more in zip(prompts, fields):
+            server.complete(prompt, max_tokens=1, **more)
+        for seed in range(40):
+            server.complete(doc(150, seed), max_tokens=1)
+            if server.wait_until_durable()['activity']['evictions'] > 20:
+                break
+        server.stop()
+        server = self.start('-c', '512', budget='12MiB')
+        cached = [server.complete(prompt, max_tokens=1) for prompt in prompts]
+        self.assertLess(cached[0].cached, 32)
+        for reply in cached[1:]:
+            self.assertEqual(reply.cached, reply.prompt_tokens - 1)
+
 
 if __name__ == '__main__':
     main()

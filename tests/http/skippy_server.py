@@ -194,7 +194,9 @@ class Server:
         if call(self.port, 'GET', '/health')[0] != 200:
             return False
         status = self.status()
-        return status['effective']['state'] in ('off', 'degraded') or bool(self.state_identity())
+        model = status['engine']['model']
+        return (status['effective']['state'] in ('off', 'degraded')
+                or bool(model['state_identity'] or model['cache_reason']))
 
     def wait_alive(self, condition, what):
         def value_or_dead():

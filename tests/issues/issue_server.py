@@ -5,7 +5,8 @@ import os
 import random
 import struct
 
-from skippy_server import MODEL, ServerTest
+from gguf import text
+from skippy_server import MODEL, ServerTest, doc
 
 CHAT, COMPLETION = '/v1/chat/completions', '/v1/completions'
 TOOLS_TEMPLATE = os.path.join(os.path.dirname(os.path.abspath(__file__)), 'tools_template.jinja')
@@ -29,10 +30,6 @@ def with_bos(path, out):
         file.write(data)
 
 
-def _text(text):
-    return struct.pack('<Q', len(text)) + text.encode()
-
-
 def write_lora(out, seed, rank=4, width=256):
     """An adapter of the first layer's queries, as GGUF."""
     rng = random.Random(seed)
@@ -40,10 +37,10 @@ def write_lora(out, seed, rank=4, width=256):
               ('adapter.type', 'lora')]
     head = b'GGUF' + struct.pack('<IQQ', 3, 2, len(values) + 1)
     for key, value in values:
-        head += _text(key) + struct.pack('<I', 8) + _text(value)
-    head += _text('adapter.lora.alpha') + struct.pack('<If', 6, float(rank))
+        head += text(key) + struct.pack('<I', 8) + text(value)
+    head += text('adapter.lora.alpha') + struct.pack('<If', 6, float(rank))
     for index, (part, shape) in enumerate((('lora_a', (width, rank)), ('lora_b', (rank, width)))):
-        head += _text(f'blk.0.attn_q.weight.{part}')
+        head += text(f'blk.0.attn_q.weight.{part}')
         head += struct.pack('<IQQIQ', 2, *shape, 0, index * 4 * rank * width)
     head += bytes(-len(head) % 32)
     data = [rng.gauss(0, 0.2) for _ in range(2 * rank * width)]
@@ -60,8 +57,22 @@ class IssueTest(ServerTest):
         server.kill9()
         return self.start(*options, model=model)
 
-    def each_tier(self, *options):
-        """Yields (tier, server): first a server that computes, then one that restores."""
-        server = self.start(*options)
+    def push_out(self, server):
+        """Fills L1 with other things, once the tiers below have all of it."""
+        server.wait_until_durable()
+        for number in range(server.engine()['lanes']):
+            server.complete([40 + number] * 40, max_tokens=1, cache_salt=f'filler {number}')
+        server.wait_until_idle()
+
+    def each_tier(self, *options, model=MODEL):
+        """Yields (tier, server): first a server that computes, then the same one with nothing in
+        L1, then one that finds everything on disk."""
+        ram = ('--cache-ram', '64')
+        server = self.start(*options, *ram, model=model)
         yield 'L1', server
-        yield 'L3', self.restart(server, *options)
+        self.push_out(server)
+        before = server.engine()
+        yield 'L2', server
+        after = server.engine()
+        self.assertEqual(after['cached_l3_tokens_total'], before['cached_l3_tokens_total'])
+        yield 'L3', self.restart(server, *options, *ram, model=model)
