@@ -16,6 +16,7 @@
 #include "base/mutex.h"
 #include "engine/reply_format.h"
 #include "engine/schema_check.h"
+#include "engine/token_piece.h"
 
 namespace skippy {
 namespace {
@@ -92,6 +93,9 @@ class LlamaChatFormat final : public ChatFormat {
         supports_thinking_(common_chat_templates_support_enable_thinking(templates_.get())) {}
 
   Result<ChatPrompt> Apply(const ChatRequest& request) const override {
+    if (!HasVocabulary()) {
+      return Invalid("the model has no vocabulary: prompts must be token ids");
+    }
     try {
       return ApplyOrThrow(request);
     } catch (const std::exception& e) {
@@ -146,6 +150,9 @@ class LlamaChatFormat final : public ChatFormat {
 
   Result<std::vector<Token>> Tokenize(std::string_view text, bool add_special,
                                       bool parse_special) const override {
+    if (!HasVocabulary()) {
+      return Invalid("the model has no vocabulary: prompts must be token ids");
+    }
     try {
       return common_tokenize(vocab_, std::string(text), add_special, parse_special);
     } catch (const std::exception& e) {
@@ -157,11 +164,11 @@ class LlamaChatFormat final : public ChatFormat {
     std::vector<Token> valid;
     std::copy_if(tokens.begin(), tokens.end(), std::back_inserter(valid),
                  [this](Token token) { return IsValidToken(token); });
-    return common_detokenize(vocab_, valid, true);
+    return HasVocabulary() ? common_detokenize(vocab_, valid, true) : std::string();
   }
 
   std::string Piece(Token token) const override {
-    return IsValidToken(token) ? common_token_to_piece(vocab_, token, true) : std::string();
+    return IsValidToken(token) ? TokenPiece(vocab_, token, true) : std::string();
   }
 
   bool IsValidToken(Token token) const override {
@@ -176,6 +183,9 @@ class LlamaChatFormat final : public ChatFormat {
     MutexLock lock(mu);
     return common_chat_templates_apply(templates_.get(), inputs);
   }
+
+  // The library ends the process when asked for texts without one.
+  bool HasVocabulary() const { return llama_vocab_type(vocab_) != LLAMA_VOCAB_TYPE_NONE; }
 
   Result<ChatPrompt> ApplyOrThrow(const ChatRequest& request) const {
     SKIPPY_ASSIGN_OR_RETURN(common_chat_templates_inputs inputs, MakeInputs(request));

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "engine/reply_format.h"
+#include "engine/token_piece.h"
 
 namespace skippy {
 
@@ -25,19 +26,7 @@ bool ReplyWriter::IsEnd(Token token) const {
 std::string ReplyWriter::Piece(Token token) const {
   const bool special =
       std::binary_search(visible_control_tokens_.begin(), visible_control_tokens_.end(), token);
-  const llama_vocab* vocab = llama_model_get_vocab(model_);
-  if (llama_vocab_type(vocab) == LLAMA_VOCAB_TYPE_NONE) {
-    return {};  // the library ends the process when asked for a piece
-  }
-  std::string piece(64, '\0');
-  std::int32_t count = llama_token_to_piece(vocab, token, piece.data(),
-                                            static_cast<std::int32_t>(piece.size()), 0, special);
-  if (count < 0) {
-    piece.resize(static_cast<std::size_t>(-count));
-    count = llama_token_to_piece(vocab, token, piece.data(), -count, 0, special);
-  }
-  piece.resize(static_cast<std::size_t>(std::max(count, 0)));
-  return piece;
+  return TokenPiece(llama_model_get_vocab(model_), token, special);
 }
 
 void ReplyWriter::Push(const TextAssembler::Release& release, EventQueue* events) {

@@ -13,6 +13,7 @@
 #include <utility>
 
 #include "engine/reply_format.h"
+#include "engine/token_piece.h"
 
 namespace skippy {
 namespace {
@@ -111,12 +112,59 @@ void ApplyFormat(const LlamaReplyFormat& format, common_params_sampling* params)
   params->grammar_triggers = format.triggers;
 }
 
+// The library parses groups, and follows rules to others, by recursion.
+constexpr int kGrammarNestingMax = 128;
+constexpr std::size_t kGrammarRulesMax = 16384;
+
+// The engine thread tries every alternative with every token.
+constexpr std::size_t kGrammarAlternativesMax = 8192;
+
+std::size_t CountOf(std::string_view what, std::string_view grammar) {
+  std::size_t count = 0;
+  for (std::size_t at = grammar.find(what); at != std::string_view::npos;
+       at = grammar.find(what, at + 1)) {
+    ++count;
+  }
+  return count;
+}
+
+// Groups within groups, at most as many as are really there where texts hold brackets.
+int NestingOf(std::string_view grammar) {
+  int depth = 0;
+  int deepest = 0;
+  char end = '\0';  // of the literal or the character class that is open
+  for (std::size_t i = 0; i < grammar.size(); ++i) {
+    const char c = grammar[i];
+    if (end != '\0') {
+      i += c == '\\' ? 1 : 0;
+      end = c == end ? '\0' : end;
+    } else if (c == '"' || c == '[' || c == '#') {
+      end = c == '"' ? '"' : c == '[' ? ']' : '\n';
+    } else if (c == '(') {
+      deepest = std::max(deepest, ++depth);
+    } else if (c == ')') {
+      --depth;
+    }
+  }
+  return deepest;
+}
+
 // The library ends the process, or loses memory, on some grammars that it cannot use: they are
 // found out before it sees them.
 Status CheckGrammar(const llama_vocab* vocab, const std::string& grammar) {
   if (grammar.empty()) return {};
   if (grammar.starts_with("%llguidance")) {
     return Invalid("grammar: only GBNF is supported, not llguidance");
+  }
+  if (NestingOf(grammar) > kGrammarNestingMax) {
+    return Invalid("grammar: nested more than " + std::to_string(kGrammarNestingMax) + " deep");
+  }
+  if (CountOf("::=", grammar) > kGrammarRulesMax) {
+    return Invalid("grammar: more than " + std::to_string(kGrammarRulesMax) + " rules");
+  }
+  if (CountOf("|", grammar) > kGrammarAlternativesMax) {
+    return Invalid("grammar: more than " + std::to_string(kGrammarAlternativesMax) +
+                   " alternatives");
   }
   if (grammar.find('\0') != std::string::npos) return Invalid("grammar: contains a NUL byte");
   llama_sampler* sampler = llama_sampler_init_grammar(vocab, grammar.c_str(), "root");
@@ -151,7 +199,7 @@ class CommonSampler final : public Sampler {
   GeneratedToken LastLogprobs() const override { return last_; }
 
   std::string TextPiece(Token token) const override {
-    return common_token_to_piece(vocab_, token, params_.preserved_tokens.contains(token));
+    return TokenPiece(vocab_, token, params_.preserved_tokens.contains(token));
   }
 
   void AcceptPrompt(std::span<const Token> prompt) override {
@@ -179,8 +227,7 @@ class CommonSampler final : public Sampler {
     const double log_sum = highest + std::log(sum);
     const auto entry = [&](Token token) {
       const double logprob = std::min(0.0, logits[token] - log_sum);
-      return TokenLogprob{token, common_token_to_piece(vocab_, token, true),
-                          static_cast<float>(logprob)};
+      return TokenLogprob{token, TokenPiece(vocab_, token, true), static_cast<float>(logprob)};
     };
     last_ = GeneratedToken{entry(chosen), {}};
     const auto top_count = std::min<std::size_t>(top_logprobs_, count);

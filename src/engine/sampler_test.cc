@@ -131,6 +131,23 @@ TEST_F(SamplerTest, RefusesGrammarsThatCannotBeUsed) {
   }
 }
 
+// They overflowed the stack of the thread that parsed them, or kept the engine busy for minutes.
+TEST_F(SamplerTest, RefusesGrammarsThatNestBranchOrChainWithoutEnd) {
+  const std::string nested =
+      "root ::= " + std::string(20000, '(') + "\"a\"" + std::string(20000, ')');
+  EXPECT_EQ(CreateError({}, nested), ErrorCode::kInvalidArgument);
+  std::string wide = "root ::= \"a\"";
+  for (int i = 0; i < 10000; ++i) {
+    wide += " | \"" + std::to_string(i) + "\"";
+  }
+  EXPECT_EQ(CreateError({}, wide), ErrorCode::kInvalidArgument);
+  std::string chain = "root ::= r0\n";
+  for (int i = 0; i < 200000; ++i) {
+    chain += "r" + std::to_string(i) + " ::= r" + std::to_string(i + 1) + "\n";
+  }
+  EXPECT_EQ(CreateError({}, chain + "r200000 ::= \"a\"\n"), ErrorCode::kInvalidArgument);
+}
+
 TEST_F(SamplerTest, RefusesOptionsThatAreNotPossible) {
   SamplingOptions options;
   options.temperature = std::nanf("");

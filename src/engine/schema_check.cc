@@ -102,7 +102,10 @@ class Checker {
     if (schema.contains("oneOf")) return CheckOnly(schema, place, {"oneOf"});
     if (schema.contains("allOf")) return CheckAllOf(schema, place);
     if (schema.contains("const")) return CheckOnly(schema, place, {"const"});
-    if (schema.contains("enum")) return CheckOnly(schema, place, {"enum"});
+    if (schema.contains("enum")) {
+      if (!schema.at("enum").is_array()) return Refuse(place, "enum must be an array");
+      return CheckOnly(schema, place, {"enum"});
+    }
     return {};
   }
 

@@ -1,15 +1,24 @@
 #include "serve/json.h"
 
 #include <algorithm>
+#include <vector>
 
 namespace skippy {
 namespace {
 
-// Deepest nesting in `text`, which need not be valid JSON. The library parses without recursion but
-// prints with it, so that depth is bounded before anything is built.
-int NestingDepth(std::string_view text) {
-  int depth = 0;
-  int deepest = 0;
+// An object that keeps its order looks through its members for each one that is added.
+constexpr std::size_t kMemberComparisonsMax = 50'000'000;  // one object of 10,000 members
+
+struct Shape {
+  int depth_max = 0;
+  std::size_t member_comparisons = 0;  // to build it
+};
+
+// Of `text`, which need not be valid JSON. The library parses without recursion but prints with it,
+// so that depth is bounded before anything is built.
+Shape ShapeOf(std::string_view text) {
+  Shape shape;
+  std::vector<std::size_t> members(1);  // of each value that is open
   bool in_string = false;
   for (std::size_t i = 0; i < text.size(); ++i) {
     const char c = text[i];
@@ -19,18 +28,28 @@ int NestingDepth(std::string_view text) {
     } else if (c == '"') {
       in_string = true;
     } else if (c == '[' || c == '{') {
-      deepest = std::max(deepest, ++depth);
-    } else if (c == ']' || c == '}') {
-      --depth;
+      members.push_back(0);
+      shape.depth_max = std::max(shape.depth_max, static_cast<int>(members.size()) - 1);
+      if (shape.depth_max > kJsonDepthMax) {
+        return shape;
+      }
+    } else if ((c == ']' || c == '}') && members.size() > 1) {
+      members.pop_back();
+    } else if (c == ':') {
+      shape.member_comparisons += members.back()++;
     }
   }
-  return deepest;
+  return shape;
 }
 
 }  // namespace
 
 ApiResult<Json> ParseJsonObject(std::string_view body) {
-  if (NestingDepth(body) > kJsonDepthMax) {
+  const Shape shape = ShapeOf(body);
+  if (shape.member_comparisons > kMemberComparisonsMax) {
+    return InvalidRequest("", "an object of the request body has too many members");
+  }
+  if (shape.depth_max > kJsonDepthMax) {
     return InvalidRequest("", "the request body is nested more than " +
                                   std::to_string(kJsonDepthMax) + " levels deep");
   }

@@ -134,6 +134,19 @@ TEST_F(OpenAiRequestTest, KeepsLongerWhatClientsWantToBeKept) {
   EXPECT_EQ(ChatWith(R"("prompt_cache_retention":"24h")")->base.retain_for, std::chrono::hours(24));
 }
 
+// Each member is compared with all before it: 200,000 of them took minutes.
+TEST_F(OpenAiRequestTest, RefusesObjectsOfTooManyMembersAtOnce) {
+  const auto body = [](int members) {
+    std::string text = R"({"logit_bias":{)";
+    for (int i = 0; i < members; ++i) {
+      text += (i == 0 ? "\"" : ",\"") + std::to_string(i) + "\":1";
+    }
+    return text + "}}";
+  };
+  EXPECT_TRUE(ParseJsonObject(body(5000)));
+  EXPECT_FALSE(ParseJsonObject(body(200000)));
+}
+
 // Case L11.
 TEST_F(OpenAiRequestTest, RefusesMessagesThatAreNotMessages) {
   for (const char* messages :

@@ -22,6 +22,9 @@ class FailingCache final : public Cache {
 
   // Restores that start from now on fail after that many pieces; negative: they do not.
   void FailAfter(int pieces) { fail_after_ = pieces; }
+  // Restores that start from now on hand out the first half of each piece: bytes that pass every
+  // check and are not what the engine wrote.
+  void Truncate(bool truncates) { truncates_ = truncates; }
   // Restores that start from now on hand nothing out before that time.
   void Delay(std::chrono::milliseconds delay) { delay_ = delay; }
 
@@ -41,8 +44,8 @@ class FailingCache final : public Cache {
   std::unique_ptr<Restore> StartRestore(PrefixMatch match, std::span<const Token> path,
                                         std::function<void()> wake) override {
     auto restore = inner_->StartRestore(std::move(match), path, wake);
-    return std::make_unique<EndingRestore>(std::move(restore), fail_after_, delay_,
-                                           std::move(wake));
+    return std::make_unique<EndingRestore>(std::move(restore), fail_after_, delay_, std::move(wake),
+                                           truncates_);
   }
   std::unique_ptr<Recording> StartRecording(DomainId domain, ResumeRule rule) override {
     return inner_->StartRecording(domain, rule);
@@ -72,8 +75,8 @@ class FailingCache final : public Cache {
   class EndingRestore final : public Restore {
    public:
     EndingRestore(std::unique_ptr<Restore> inner, int fail_after, std::chrono::milliseconds delay,
-                  std::function<void()> wake)
-        : inner_(std::move(inner)), left_(fail_after) {
+                  std::function<void()> wake, bool truncates)
+        : inner_(std::move(inner)), left_(fail_after), truncates_(truncates) {
       if (delay.count() > 0) {
         begun_ = false;
         timer_ = std::thread([this, delay, wake = std::move(wake)] {
@@ -100,7 +103,11 @@ class FailingCache final : public Cache {
       return left_ == 0 ? State::kFailed : inner_->Poll();
     }
     const MatchedSegment& segment() const override { return inner_->segment(); }
-    std::span<const std::byte> bytes() const override { return inner_->bytes(); }
+    std::span<const std::byte> bytes() const override {
+      const std::span<const std::byte> bytes = inner_->bytes();
+      return truncates_ ? bytes.first(bytes.size() / 2) : bytes;
+    }
+    void Reject() override { inner_->Reject(); }
     void Pop() override {
       --left_;
       inner_->Pop();
@@ -118,6 +125,7 @@ class FailingCache final : public Cache {
 
     const std::unique_ptr<Restore> inner_;
     int left_;
+    const bool truncates_;
     std::atomic<bool> begun_ = true;
     Mutex mu_;
     CondVar changed_;
@@ -127,6 +135,7 @@ class FailingCache final : public Cache {
 
   Cache* const inner_;
   int fail_after_ = -1;
+  bool truncates_ = false;
   std::chrono::milliseconds delay_{0};
 };
 

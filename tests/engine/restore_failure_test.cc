@@ -66,6 +66,22 @@ TEST_P(RestoreFailureTest, StateThatWasResidentIsStillThere) {
   EXPECT_GE(timings.cached_tokens() + timings.computed_tokens, kPromptTokens + 1);
 }
 
+// Case A9: what cannot be imported is met once, and recorded anew.
+TEST_P(RestoreFailureTest, BytesThatCannotBeUsedAreForgottenByTheFirstWhoMeetsThem) {
+  const std::vector<Token> prompt = Text(kPromptTokens, 1);
+  Ask(prompt, 1);
+  Restart();
+  failing_->Truncate(true);
+  const RequestTimings first = Ask(prompt, 1);
+  failed_restores_ = 1;
+  EXPECT_EQ(first.cached_tokens(), 0);
+  EXPECT_EQ(cache_->GetStatus().activity.corrupt_entries, 1U);
+  EXPECT_EQ(Ask(prompt, 1).cached_l1_tokens, kPromptTokens);
+  Restart();
+  EXPECT_EQ(Ask(prompt, 1).cached_l3_tokens, kPromptTokens);
+  EXPECT_EQ(cache_->GetStatus().activity.corrupt_entries, 0U);
+}
+
 INSTANTIATE_TEST_SUITE_P(Families, RestoreFailureTest,
                          testing::Values("llama", "granitehybrid", "mamba2", "gemma2", "deepseek4"),
                          FamilyTestName);
