@@ -1,4 +1,5 @@
 // How long eviction takes: manifests of long prefixes that share nothing, all given up at once.
+// Proves D45.
 #include <spdlog/fmt/fmt.h>
 
 #include <chrono>

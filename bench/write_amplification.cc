@@ -1,5 +1,5 @@
 // What is written for each byte of new state: one conversation that grows turn by turn, over a file
-// system in memory that counts.
+// system in memory that counts. Proves D34.
 #include <spdlog/fmt/fmt.h>
 
 #include <algorithm>

@@ -10,7 +10,8 @@
 namespace skippy {
 namespace {
 
-TEST(BudgetTest, NeverPlansMoreThanTheBudget) {  // Proves D36.
+// Proves D36.
+TEST(BudgetTest, NeverPlansMoreThanTheBudget) {
   for (std::uint64_t budget = 8 * kMiB; budget < 200 * kGiB; budget += budget / 3 + 4097) {
     const auto plan = PlanBudget({.budget_bytes = budget});
     if (!plan) continue;
@@ -26,6 +27,7 @@ TEST(BudgetTest, CutsALargeBudgetIntoDefaultPacksAndASmallOneIntoAtLeastEight) {
   EXPECT_GE(small->pack_capacity_bytes / small->pack_bytes, 8U);
 }
 
+// Proves D51.
 TEST(BudgetTest, RefusesABudgetWithoutRoomForOnePack) {
   const auto plan = PlanBudget({.budget_bytes = 5 * kMiB});
   ASSERT_FALSE(plan);
@@ -37,7 +39,8 @@ TEST(BudgetTest, LeavesACatalogThatHasGrownItsBytes) {
   EXPECT_EQ(plan->catalog_allowance_bytes, 100 * kMiB);
 }
 
-TEST(BudgetTest, TakesTheSmallestOfTheThreeAutoBounds) {  // Proves J2.
+// Proves J2.
+TEST(BudgetTest, TakesTheSmallestOfTheThreeAutoBounds) {
   EXPECT_EQ(AutoBudgetBytes(100 * kGiB, 0, 16 * kGiB), 20 * kGiB);
   EXPECT_EQ(AutoBudgetBytes(18 * kGiB, 0, 16 * kGiB), 2 * kGiB);
   EXPECT_EQ(AutoBudgetBytes(4096 * kGiB, 0, 16 * kGiB), 64 * kGiB);

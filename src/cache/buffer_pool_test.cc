@@ -39,7 +39,8 @@ TEST(BufferPoolTest, KeepsNoMoreIdleBytesThanAllowed) {
   EXPECT_EQ(pool->idle_bytes(), 8192U);
 }
 
-TEST(BufferPoolTest, RefusesChargedBytesOverTheBoundUntilSomeReturn) {  // Proves D70.
+// Proves D70.
+TEST(BufferPoolTest, RefusesChargedBytesOverTheBoundUntilSomeReturn) {
   const auto pool = BufferPool::Create({.charged_bytes = 16384, .idle_bytes = 0});
   auto a = pool->AcquireCharged(8192);
   auto b = pool->AcquireCharged(8000);

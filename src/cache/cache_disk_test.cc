@@ -64,7 +64,9 @@ TEST_F(CacheDiskTest, FindsEverythingAfterReopening) {
   EXPECT_EQ(status.reconciliation.removed_prefix_links, 0U);
 }
 
-TEST_F(CacheDiskTest, ServesTheGoodPrefixOfADamagedPack) {  // Proves D58, D62 and D64.
+// Proves D58, D62 and D64.
+// Proves E12.
+TEST_F(CacheDiskTest, ServesTheGoodPrefixOfADamagedPack) {
   Open();
   const auto path = MakePath(3, 1000);
   RecordDurably(path);
@@ -101,7 +103,8 @@ TEST_F(CacheDiskTest, CountsADamagedSegmentOnceForTwoReaders) {
   EXPECT_EQ(Found(path), 0);
 }
 
-TEST_F(CacheDiskTest, DeletesNothingBecauseOfAReadError) {  // Proves D26.
+// Proves D26.
+TEST_F(CacheDiskTest, DeletesNothingBecauseOfAReadError) {
   Open();
   const auto path = MakePath(5, 256);
   RecordDurably(path);
@@ -142,7 +145,8 @@ TEST_F(CacheDiskTest, StartsColdWithADamagedCatalogAndSaysSo) {
   ExpectRestores(path, 500);
 }
 
-TEST_F(CacheDiskTest, DegradesASecondOwnerOfTheRoot) {  // Proves D3.
+// Proves D3.
+TEST_F(CacheDiskTest, DegradesASecondOwnerOfTheRoot) {
   Open();
   const auto path = MakePath(8, 300);
   RecordDurably(path);
@@ -156,7 +160,8 @@ TEST_F(CacheDiskTest, DegradesASecondOwnerOfTheRoot) {  // Proves D3.
   ExpectRestores(path, 300);
 }
 
-TEST_F(CacheDiskTest, DegradesOnARootThatCannotBeWritten) {  // Proves P6.
+// Proves P6.
+TEST_F(CacheDiskTest, DegradesOnARootThatCannotBeWritten) {
   for (const FileOpKind kind : {FileOpKind::kCreateDirectory, FileOpKind::kCreateFile}) {
     fault_env_->Inject({.kind = kind, .repeat = Fault::kForever});
   }
@@ -167,13 +172,15 @@ TEST_F(CacheDiskTest, DegradesOnARootThatCannotBeWritten) {  // Proves P6.
   EXPECT_TRUE(Lookup(MakePath(9, 10)).empty());
 }
 
-TEST_F(CacheDiskTest, DegradesOnANetworkFileSystem) {  // Proves D9.
+// Proves D9.
+TEST_F(CacheDiskTest, DegradesOnANetworkFileSystem) {
   fault_env_->SetFilesystem(FilesystemKind::kNetwork);
   Open();
   EXPECT_EQ(cache_->GetStatus().disk_state, TierState::kDegraded);
 }
 
-TEST_F(CacheDiskTest, RefusesWritesBelowTheReserveUntilSpaceReturns) {  // Proves D40.
+// Proves D40.
+TEST_F(CacheDiskTest, RefusesWritesBelowTheReserveUntilSpaceReturns) {
   options_.disk.minimum_free_bytes = 100 * kMiB;
   Open();
   const auto path = MakePath(10, 300);
@@ -192,7 +199,8 @@ TEST_F(CacheDiskTest, RefusesWritesBelowTheReserveUntilSpaceReturns) {  // Prove
   ExpectRestores(refused, 300);
 }
 
-TEST_F(CacheDiskTest, ForgetsWhatCouldNotBeWritten) {  // Proves D57.
+// Proves D57.
+TEST_F(CacheDiskTest, ForgetsWhatCouldNotBeWritten) {
   Open();
   const auto path = MakePath(12, 600);
   RecordDurably(std::span<const Token>(path.data(), 256));
@@ -226,7 +234,8 @@ TEST_F(CacheDiskTest, ForgetsWhatTheCatalogRefused) {
   ExpectRestores(path, 300);
 }
 
-TEST_F(CacheDiskTest, ServesWhatWasDurableWhenThePowerGoes) {  // Proves D20 and D69.
+// Proves D20 and D69.
+TEST_F(CacheDiskTest, ServesWhatWasDurableWhenThePowerGoes) {
   const auto base = MakePath(15, 500);
   const auto grown = Join(base, MakePath(16, 400));
   for (const CrashPolicy policy : {CrashPolicy::kApplyAll, CrashPolicy::kDropAll,
@@ -296,7 +305,8 @@ TEST_F(CachePosixTest, ServesFromACopyOfTheRootAsAKilledProcessLeavesIt) {
   ExpectRestores(path, 900);
 }
 
-TEST_F(CachePosixTest, KeepsTheRootPrivateAndWithinItsBudget) {  // Proves D11 and D36.
+// Proves D11 and D36.
+TEST_F(CachePosixTest, KeepsTheRootPrivateAndWithinItsBudget) {
   Open();
   for (std::uint32_t i = 0; i < 8; ++i) RecordDurably(MakePath(30 + i, 512));
   EXPECT_LE(PhysicalBytes(), options_.disk.budget_bytes);
@@ -305,7 +315,8 @@ TEST_F(CachePosixTest, KeepsTheRootPrivateAndWithinItsBudget) {  // Proves D11 a
   EXPECT_EQ(env_->Stat(options_.disk.directory + "/catalog.db")->mode, 0600U);
 }
 
-TEST_F(CachePosixTest, RefusesALinkAsRootAndInsideIt) {  // Proves D7 and D8.
+// Proves D7 and D8.
+TEST_F(CachePosixTest, RefusesALinkAsRootAndInsideIt) {
   std::filesystem::create_directories(base_ / "real");
   std::filesystem::create_directory_symlink(base_ / "real", base_ / "link");
   options_.disk.directory = (base_ / "link").string();

@@ -22,7 +22,9 @@ class CacheEvictionTest : public CacheFixture {
   }
 };
 
-TEST_F(CacheEvictionTest, NeverPassesTheBudget) {  // Proves D36 and D44.
+// Proves D36 and D44.
+// Proves D25, D42, D48, E13.
+TEST_F(CacheEvictionTest, NeverPassesTheBudget) {
   Open();
   for (std::uint32_t i = 0; i < 150; ++i) {
     RecordDurably(Path(i));
@@ -38,7 +40,8 @@ TEST_F(CacheEvictionTest, NeverPassesTheBudget) {  // Proves D36 and D44.
   ExpectRestores(Path(149), 256);
 }
 
-TEST_F(CacheEvictionTest, EvictsTheLeastRecentlyUsedFirstAlsoAfterReopening) {  // Proves D27, D47.
+// Proves D27, D47.
+TEST_F(CacheEvictionTest, EvictsTheLeastRecentlyUsedFirstAlsoAfterReopening) {
   Open();
   Fill(0, 30);
   EXPECT_FALSE(Lookup(Path(0)).empty());
@@ -120,7 +123,9 @@ TEST_F(CacheEvictionTest, KeepsASharedHeadAsLongAsAPrefixBelowIt) {
   ExpectRestores(right, 512);
 }
 
-TEST_F(CacheEvictionTest, NeverEvictsALeasedChain) {  // Proves D60.
+// Proves D60.
+// Proves D60.
+TEST_F(CacheEvictionTest, NeverEvictsALeasedChain) {
   Open();
   const auto leased = MakePath(4, 1024);
   RecordDurably(leased);
@@ -132,7 +137,9 @@ TEST_F(CacheEvictionTest, NeverEvictsALeasedChain) {  // Proves D60.
   EXPECT_FALSE(restored.wrong_byte || restored.failed);
 }
 
-TEST_F(CacheEvictionTest, RefusesARecordWhenEverythingIsInUse) {  // Proves D41.
+// Proves D41.
+// Proves D41.
+TEST_F(CacheEvictionTest, RefusesARecordWhenEverythingIsInUse) {
   Open();
   std::vector<PrefixMatch> leases;
   std::uint32_t next = 0;
@@ -150,7 +157,8 @@ TEST_F(CacheEvictionTest, RefusesARecordWhenEverythingIsInUse) {  // Proves D41.
   EXPECT_EQ(Found(Path(next)), 256);
 }
 
-TEST_F(CacheEvictionTest, AccountsForWhatAPruneFreed) {  // Proves D46.
+// Proves D46.
+TEST_F(CacheEvictionTest, AccountsForWhatAPruneFreed) {
   Open();
   Fill(0, 40);
   const std::uint64_t before = PhysicalBytes();
@@ -185,7 +193,8 @@ TEST_F(CacheEvictionTest, PrunesToTheTargetThoughWhatStaysIsSpread) {
   for (std::uint32_t i = 0; i < 40; i += 5) ExpectRestores(Path(i), Found(Path(i)));
 }
 
-TEST_F(CacheEvictionTest, ClearsOneModelOnly) {  // Proves D47.
+// Proves D47.
+TEST_F(CacheEvictionTest, ClearsOneModelOnly) {
   Open();
   Fill(0, 4);
   const DomainId other = *cache_->OpenDomain(SpecOf(2, 9, ""));
@@ -211,7 +220,25 @@ TEST_F(CacheEvictionTest, ClearsEverythingForGood) {
   EXPECT_EQ(cache_->GetStatus().reconciliation.removed_orphan_bytes, 0U);
 }
 
-TEST_F(CacheEvictionTest, ShrinksAndGrowsWhileItRuns) {  // Proves D50.
+// More than is given up under one hold of the lock.
+TEST_F(CacheEvictionTest, ClearsThousandsOfPrefixesInOneCall) {
+  constexpr std::uint32_t kPrefixes = 5000;
+  options_.disk.budget_bytes = 64 * kMiB;
+  Open();
+  for (std::uint32_t i = 0; i < kPrefixes; ++i) {
+    ASSERT_EQ(Record(*cache_, domain_, MakePath(i, 1)), RefusalReason::kNone);
+  }
+  ASSERT_TRUE(cache_->Flush());
+  ASSERT_EQ(cache_->GetStatus().disk.unique_segments, kPrefixes);
+  EXPECT_GE(*cache_->Clear(std::nullopt), kPrefixes * 4096ULL);
+  EXPECT_EQ(cache_->GetStatus().disk.unique_segments, 0U);
+  Reopen();
+  EXPECT_EQ(cache_->GetStatus().disk.unique_segments, 0U);
+  EXPECT_EQ(cache_->GetStatus().disk.manifests, 0U);
+}
+
+// Proves D50.
+TEST_F(CacheEvictionTest, ShrinksAndGrowsWhileItRuns) {
   Open();
   Fill(0, 40);
   ASSERT_TRUE(cache_->SetDiskLimits(8 * kMiB, 0));
@@ -235,7 +262,8 @@ TEST_F(CacheEvictionTest, ComesBackUnderASmallerBudgetWhenOpened) {
   EXPECT_EQ(Found(Path(39)), 256);
 }
 
-TEST_F(CacheEvictionTest, SaysThatABudgetIsTooSmall) {  // Proves N2.
+// Proves N2.
+TEST_F(CacheEvictionTest, SaysThatABudgetIsTooSmall) {
   options_.disk.budget_bytes = 2 * kMiB;
   Open();
   const CacheStatus status = cache_->GetStatus();

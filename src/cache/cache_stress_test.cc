@@ -47,6 +47,7 @@ class CacheStressTest : public CacheFixture {
   std::atomic<int> short_{0};
 };
 
+// Proves D55, E15.
 TEST_F(CacheStressTest, ServesOnlyRightBytesUnderEvictionAndClear) {
   Open();
   std::vector<std::thread> threads;

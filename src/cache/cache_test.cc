@@ -64,7 +64,9 @@ TEST_F(CacheTest, CountsAMissForAnUnknownPath) {
   EXPECT_EQ(cache_->GetStatus().activity.hits, 0U);
 }
 
-TEST_F(CacheTest, WritesOnlyWhatABranchAdds) {  // Proves D34.
+// Proves D34.
+// Proves E4.
+TEST_F(CacheTest, WritesOnlyWhatABranchAdds) {
   Open();
   const auto trunk = MakePath(6, 500);
   const auto one = Join(trunk, MakePath(7, 400));
@@ -144,7 +146,8 @@ TEST_F(CacheTest, PublishesAShorterPrefixOfARecording) {
   EXPECT_EQ(status.inventory[1].token_count, 400);
 }
 
-TEST_F(CacheTest, KeepsDomainsApart) {  // Proves A2 and A13.
+// Proves A2 and A13.
+TEST_F(CacheTest, KeepsDomainsApart) {
   Open();
   const auto path = MakePath(14, 300);
   RecordDurably(path);
@@ -164,7 +167,9 @@ TEST_F(CacheTest, RefusesANameSpaceThatIsTooLong) {
   EXPECT_EQ(domain.error().code, ErrorCode::kInvalidArgument);
 }
 
-TEST_F(CacheTest, DropsAndCountsARecordWhenTheQueueIsFull) {  // Proves D70.
+// Proves D70.
+// Proves D70.
+TEST_F(CacheTest, DropsAndCountsARecordWhenTheQueueIsFull) {
   options_.write_queue_bytes = 128 * kKiB;
   Open();
   auto held = cache_->AcquireBuffer(100 * kKiB);
@@ -176,7 +181,9 @@ TEST_F(CacheTest, DropsAndCountsARecordWhenTheQueueIsFull) {  // Proves D70.
   EXPECT_EQ(activity.write_queue_bytes, 100 * kKiB);
 }
 
-TEST_F(CacheTest, RefusesAnEntryAboveTheWholeBudget) {  // Proves D41.
+// Proves D41.
+// Proves D18, D41.
+TEST_F(CacheTest, RefusesAnEntryAboveTheWholeBudget) {
   options_.disk.budget_bytes = 8 * kMiB;
   Open();
   EXPECT_FALSE(cache_->AcquireBuffer(9 * kMiB));

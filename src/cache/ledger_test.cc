@@ -91,6 +91,7 @@ TEST_F(LedgerTest, EvictsLeafFirstAmongManifestsOfOneChain) {
   EXPECT_EQ(EvictOne(), Ids{Id(1)});
 }
 
+// Proves D19.
 TEST_F(LedgerTest, SkipsWhatIsPinnedAndWhatIsNotDurable) {
   Add(1, 0);
   Publish(1);
@@ -163,6 +164,7 @@ TEST_F(LedgerTest, EvictsAShortenedPrefixOfARecordingBeforeItsAncestors) {
   EXPECT_EQ(EvictOne(), Ids{Id(1)});
 }
 
+// Proves D18.
 TEST_F(LedgerTest, RefusesAManifestThatDoesNotFitItsSegment) {
   Add(1, 0);
   ledger_.Pin(Id(1));

@@ -66,6 +66,7 @@ TEST_F(OfflineTest, ReportsDamagedPayloadAndChangesNothing) {
   }
 }
 
+// Proves D66.
 TEST_F(OfflineTest, RepairsByKeepingTheGoodPrefix) {
   Open();
   const auto path = MakePath(4, 700);

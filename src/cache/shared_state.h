@@ -45,18 +45,14 @@ class StoredExtents {
 
   const ExtentList& extents() const { return extents_; }
   std::uint64_t block_bytes() const;
-  // No catalog row needs them any more. Not for quarantined ones.
-  void Release() { released_ = !quarantined_.load(); }
-  void Quarantine() {
-    quarantined_ = true;
-    packs_->Quarantine(extents_);
-  }
+  // No catalog row needs them any more.
+  void Release() { released_ = true; }
+  void Quarantine() { packs_->Quarantine(extents_); }
 
  private:
   PackStore* const packs_;
   const ExtentList extents_;
   std::atomic<bool> released_{false};
-  std::atomic<bool> quarantined_{false};
 };
 
 // Bytes that wait for the writer, or for a restore that found them there.

@@ -11,6 +11,9 @@ namespace {
 // Rows of the largest group, with room for the pages that they make new.
 constexpr std::uint64_t kCatalogHeadroomBytes = 512 * kKiB;
 
+// Given up under one hold of the lock: a few milliseconds, however much there is.
+constexpr std::size_t kVictimSegments = 4096;
+
 }  // namespace
 
 Writer::Refusal Writer::CheckSpace() {
@@ -82,7 +85,7 @@ std::uint64_t Writer::EvictInMemory(const EvictionGoal& goal) {
   for (const RemovedRow& row : tables.removed_segments) given_up += row.disk->block_bytes();
   std::optional<Ledger::VictimKey> cursor;
   bool evicted = false;  // in this pass; what it set free above may be the next one's
-  while (given_up < goal.free_bytes) {
+  while (given_up < goal.free_bytes && tables.removed_segments.size() < kVictimSegments) {
     LedgerRemovals removals;
     if (!tables.ledger.EvictNext(&cursor, accept, &removals)) {
       if (!std::exchange(evicted, false)) break;
@@ -102,13 +105,18 @@ std::uint64_t Writer::EvictInMemory(const EvictionGoal& goal) {
 }
 
 std::uint64_t Writer::Evict(const EvictionGoal& goal) {
-  std::uint64_t given_up = 0;
-  {
-    MutexLock lock(shared_.mu);
-    given_up = EvictInMemory(goal);
+  EvictionGoal rest = goal;
+  for (std::uint64_t given_up = 0;;) {
+    std::uint64_t now = 0;
+    {
+      MutexLock lock(shared_.mu);
+      now = EvictInMemory(rest);
+    }
+    if (const Status committed = CommitRemovals(); !committed) return 0;
+    given_up += now;
+    if (now == 0 || now >= rest.free_bytes) return given_up;
+    rest.free_bytes -= now;
   }
-  if (const Status committed = CommitRemovals(); !committed) return 0;
-  return given_up;
 }
 
 Result<std::uint64_t> Writer::GiveBackSpace(std::uint64_t packs_target_bytes) {

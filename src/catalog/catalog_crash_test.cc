@@ -201,6 +201,7 @@ TEST(CatalogCrashTest, ReportsAFailedReadAsSuchAndNotAsCorruption) {
   EXPECT_EQ(catalog->LoadTokens(SegmentId{25}).value(), TokensOf(25));
 }
 
+// Proves E6.
 TEST(CatalogCrashTest, MakesACommitDurableWithOneSync) {
   const auto env = MakeEnv();
   const auto catalog = std::move(Catalog::Open(env.get(), {kPath, 16 * kMiB})).value();

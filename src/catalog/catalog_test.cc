@@ -332,6 +332,7 @@ struct BadFile {
   ErrorCode expected;
 };
 
+// Proves D28.
 TEST_F(CatalogTest, RefusesFilesThatAreNotItsOwnAndLeavesThemAlone) {
   Open();
   CommitSample();

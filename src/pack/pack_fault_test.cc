@@ -61,6 +61,7 @@ class PackFaultTest : public testing::Test {
   std::unique_ptr<PackStore> store_;
 };
 
+// Proves D22.
 TEST_F(PackFaultTest, NewPackIsDurableBeforeItsFirstExtentIsHandedOut) {
   const auto extents = store_->Allocate(1);
   ASSERT_TRUE(extents);
@@ -69,6 +70,7 @@ TEST_F(PackFaultTest, NewPackIsDurableBeforeItsFirstExtentIsHandedOut) {
   EXPECT_TRUE(OpenOn(*after)->MarkUsed(*extents));
 }
 
+// Proves D21, D39, D43.
 TEST_F(PackFaultTest, FailureAtAnyStepOfMakingAPackLeavesNothingBehind) {
   for (const FileOpKind kind :
        {FileOpKind::kCreateFile, FileOpKind::kAllocate, FileOpKind::kWrite, FileOpKind::kSync,

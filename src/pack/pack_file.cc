@@ -204,16 +204,25 @@ Status PackFile::Read(std::uint32_t first_block, std::span<std::byte> out) const
 
 Status PackFile::Sync() { return place_.open_packs->Sync(header_.pack); }
 
+// At the end of the file its size goes with the space.
 Status PackFile::Punch(std::uint32_t first_block, std::uint32_t block_count) {
+  const std::uint64_t offset = std::uint64_t{first_block} * kBlockBytes;
+  const std::uint64_t byte_count = std::uint64_t{block_count} * kBlockBytes;
   SKIPPY_ASSIGN_OR_RETURN(const std::shared_ptr<File> file, Acquire());
-  return file->PunchHole(first_block * kBlockBytes, block_count * kBlockBytes);
+  SKIPPY_ASSIGN_OR_RETURN(const std::uint64_t file_bytes, file->FileBytes());
+  if (offset >= file_bytes) return {};
+  if (offset + byte_count < file_bytes) return file->PunchHole(offset, byte_count);
+  return file->Truncate(offset);
 }
 
 Status PackFile::Back(std::uint32_t first_block, std::uint32_t block_count) {
+  const std::uint64_t offset = std::uint64_t{first_block} * kBlockBytes;
+  const std::uint64_t byte_count = std::uint64_t{block_count} * kBlockBytes;
   SKIPPY_ASSIGN_OR_RETURN(const std::shared_ptr<File> file, Acquire());
-  const Status backed = file->Allocate(first_block * kBlockBytes, block_count * kBlockBytes);
-  if (!backed && backed.error().code == ErrorCode::kUnsupported) return {};
-  return backed;
+  const Status backed = file->Allocate(offset, byte_count);
+  if (backed || backed.error().code != ErrorCode::kUnsupported) return backed;
+  SKIPPY_ASSIGN_OR_RETURN(const std::uint64_t file_bytes, file->FileBytes());
+  return offset + byte_count > file_bytes ? file->Truncate(offset + byte_count) : Status{};
 }
 
 Result<std::uint64_t> PackFile::UnbackedBytes() const {

@@ -51,6 +51,7 @@ TEST(PackFormatTest, NoticesEveryFlippedByte) {
   }
 }
 
+// Proves D28.
 TEST(PackFormatTest, TellsAnotherVersionFromDamage) {
   EXPECT_TRUE(DecodePackHeader(WithVersion(1)));
   EXPECT_EQ(DecodePackHeader(WithVersion(2)).error().code, ErrorCode::kUnsupported);

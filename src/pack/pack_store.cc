@@ -18,6 +18,9 @@ std::uint64_t BlocksFor(std::uint64_t byte_count) {
 // Of holes that are filled at a time: many objects, few calls.
 constexpr std::uint64_t kFillBlocks = 1024;
 
+// Of the capacity, one part of so many may lie in quarantine when nothing needs it any more.
+constexpr std::uint64_t kQuarantineShare = 16;
+
 Error TooFull(std::uint64_t byte_count, std::uint64_t capacity_bytes) {
   return MakeError(ErrorCode::kResourceExhausted, "no room for " + std::to_string(byte_count) +
                                                       " bytes within a capacity of " +
@@ -277,15 +280,21 @@ Result<std::uint64_t> PackStoreImpl::TrimFreeBlocks(std::uint64_t target_bytes) 
     PackPtr pack;
     {
       MutexLock lock(mu_);
+      while (creating_) {
+        io_done_.Wait(mu_);
+      }
       const std::uint64_t taken_bytes = TakenBytes();
       if (recovering_ || taken_bytes <= target_bytes || free_.block_count() == 0) {
         return given_back_bytes;
       }
       extent = free_.TakeLast(BlocksFor(taken_bytes - target_bytes));
       pack = packs_.at(extent.pack);
+      creating_ = true;
     }
     const Status punched = pack->Punch(extent.first_block, extent.block_count);
     MutexLock lock(mu_);
+    creating_ = false;
+    io_done_.NotifyAll();
     (punched ? holes_ : free_).Add(extent);
     if (!punched) {
       return punched.error();
@@ -305,8 +314,27 @@ void PackStoreImpl::Free(const ExtentList& extents) {
   MutexLock lock(mu_);
   for (const Extent& extent : extents) {
     ExtentMap& target = sealed_.contains(extent.pack) ? quarantined_ : free_;
-    for (const Extent& part : quarantined_.PartsMissing(extent)) {
+    const std::vector<Extent> parts = quarantined_.PartsMissing(extent);
+    for (const Extent& part : parts) {
       target.Add(part);
+    }
+    if (parts.empty()) {
+      unneeded_.push_back(extent);
+      unneeded_blocks_ += extent.block_count;
+    }
+  }
+  BoundQuarantine();
+}
+
+// The oldest come back. What a row or a reader may still need, and sealed packs, do not.
+void PackStoreImpl::BoundQuarantine() {
+  const std::uint64_t limit_blocks = capacity_bytes_ / kQuarantineShare / kBlockBytes;
+  while (unneeded_blocks_ > limit_blocks) {
+    const Extent extent = unneeded_.front();
+    unneeded_.pop_front();
+    unneeded_blocks_ -= extent.block_count;
+    if (!sealed_.contains(extent.pack) && quarantined_.Take(extent)) {
+      free_.Add(extent);
     }
   }
 }

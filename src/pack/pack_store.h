@@ -89,9 +89,12 @@ class PackStore {
   // through an aligned copy). kCorrupt on a short file, kIo on a failed read.
   virtual Status Read(const ExtentList& extents, std::span<std::byte> out) const = 0;
 
-  // Makes the blocks reusable. The caller guarantees that no catalog row and no reader needs them.
+  // Makes the blocks reusable, quarantined ones later: a sixteenth of the capacity of them stays
+  // out of use, the oldest come back first. The caller guarantees that no catalog row and no reader
+  // needs them.
   virtual void Free(const ExtentList& extents) = 0;
-  // Takes the blocks out of use for the life of the process without reusing them.
+  // Takes the blocks out of use: until they are freed and others took their place in quarantine, or
+  // for the life of the process.
   virtual void Quarantine(const ExtentList& extents) = 0;
 
   // Deletes packs without a live block, newest first, until physical bytes <= target.

@@ -2,6 +2,7 @@
 // free, and how much room is left. Private to src/pack.
 #pragma once
 
+#include <deque>
 #include <map>
 #include <memory>
 #include <set>
@@ -18,8 +19,8 @@ namespace skippy {
 
 // Blocks are in exactly one of four states: free (in free_), free without space behind them (in
 // holes_), quarantined (in quarantined_), or allocated (in none). Lock: mu_, never held across I/O;
-// making a pack and syncing are done by one thread at a time, which the flags creating_ and
-// syncing_ see to.
+// making a pack, giving space back and syncing are done by one thread at a time, which the flags
+// creating_ and syncing_ see to.
 class PackStoreImpl final : public PackStore {
  public:
   PackStoreImpl(PackPlace place, const PackStoreOptions& options);
@@ -79,6 +80,7 @@ class PackStoreImpl final : public PackStore {
 
   // Takes what is free in the pack out of use for the life of the process.
   void Seal(PackId id) REQUIRES(mu_);
+  void BoundQuarantine() REQUIRES(mu_);
 
   // A pack without a block in use, taken out of the maps. Its holes are not charged.
   struct EmptyPack {
@@ -101,6 +103,9 @@ class PackStoreImpl final : public PackStore {
   ExtentMap free_ GUARDED_BY(mu_);
   ExtentMap holes_ GUARDED_BY(mu_);
   ExtentMap quarantined_ GUARDED_BY(mu_);
+  // Of quarantined_, oldest first: what was freed since.
+  std::deque<Extent> unneeded_ GUARDED_BY(mu_);
+  std::uint64_t unneeded_blocks_ GUARDED_BY(mu_) = 0;
   std::set<PackId> dirty_ GUARDED_BY(mu_);  // written since the last successful Sync
   std::vector<std::string> foreign_files_ GUARDED_BY(mu_);
   std::set<PackId> sealed_ GUARDED_BY(mu_);  // a sync of them failed

@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
@@ -166,6 +167,22 @@ TEST_F(PackStoreTest, RefusesToMarkWhatCannotBe) {
   EXPECT_EQ(store_->FinishRecovery(), 0u);
 }
 
+// Proves D37.
+TEST_F(PackStoreTest, OfTwoThreadsThatWantTheLastPackExactlyOneGetsIt) {
+  options_.capacity_bytes = kPackBytes;
+  for (int round = 0; round < 50; ++round) {
+    OpenFresh();
+    std::atomic<int> got{0};
+    const auto want = [&] { got += store_->Allocate(kPayloadBytes * 2 / 3).has_value(); };
+    std::thread other(want);
+    want();
+    other.join();
+    EXPECT_EQ(got, 1);
+    EXPECT_LE(store_->Usage().physical_bytes, kPackBytes);
+    EXPECT_EQ(store_->Usage().pack_count, 1u);
+  }
+}
+
 TEST_F(PackStoreTest, NeverPassesTheCapacity) {
   OpenFresh();
   ExtentList all;
@@ -249,6 +266,7 @@ TEST_F(PackStoreTest, RemovesPacksThatWereNeverFinished) {
   EXPECT_TRUE(store_->foreign_files().empty());
 }
 
+// Proves D46.
 TEST_F(PackStoreTest, DeletesEmptyPacksNewestFirstDownToTheTarget) {
   OpenFresh();
   const ExtentList a = Store(1, kPayloadBytes);
@@ -273,7 +291,6 @@ TEST_F(PackStoreTest, NeverReusesQuarantinedBlocks) {
   store_->Quarantine(bad);
   store_->Quarantine(bad);
   EXPECT_EQ(store_->Usage().quarantined_bytes, 4 * kBlockBytes);
-  store_->Free(bad);
   EXPECT_EQ(store_->Usage().live_bytes, 4 * kBlockBytes);
   EXPECT_EQ(store_->AvailableBytes(), 11 * kBlockBytes);
   const auto rest = store_->Allocate(11 * kBlockBytes);
@@ -281,6 +298,22 @@ TEST_F(PackStoreTest, NeverReusesQuarantinedBlocks) {
   EXPECT_FALSE(store_->Allocate(1));
   store_->Free(*rest);
   EXPECT_EQ(store_->DeleteEmptyPacks(0).value(), 0u);
+}
+
+TEST_F(PackStoreTest, FreedBlocksStayInQuarantineUpToItsBound) {
+  options_.capacity_bytes = 4 * kPackBytes;  // 64 blocks: four may stay
+  OpenFresh();
+  std::vector<ExtentList> bad;
+  for (unsigned i = 0; i < 5; ++i) {
+    bad.push_back(Store(i, 2 * kBlockBytes));
+    store_->Quarantine(bad.back());
+  }
+  EXPECT_EQ(store_->Usage().quarantined_bytes, 10 * kBlockBytes) << "rows may still name them";
+  for (unsigned i = 0; i < 4; ++i) store_->Free(bad[i]);
+  EXPECT_EQ(store_->Usage().quarantined_bytes, 6 * kBlockBytes);
+  EXPECT_EQ(store_->Allocate(2 * kBlockBytes).value(), bad[0]) << "the oldest come back first";
+  store_->Free(bad[4]);
+  EXPECT_EQ(store_->Usage().quarantined_bytes, 4 * kBlockBytes);
 }
 
 TEST_F(PackStoreTest, RefusesExtentsThatDoNotFitTheObject) {

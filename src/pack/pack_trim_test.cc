@@ -57,6 +57,13 @@ class PackTrimTest : public testing::Test {
     return total;
   }
 
+  std::uint64_t FileBytes() {
+    std::uint64_t total = 0;
+    const std::vector<std::string> names = env_.ListDirectory("/packs").value();
+    for (const std::string& name : names) total += env_.Stat("/packs/" + name)->file_bytes;
+    return total;
+  }
+
   MemoryEnv env_;
   std::unique_ptr<PackStore> store_;
   std::vector<ExtentList> kept_;
@@ -73,6 +80,32 @@ TEST_F(PackTrimTest, ReachesTheTargetThoughEveryPackIsInUse) {
   EXPECT_EQ(store_->Usage().physical_bytes, live_bytes);
   EXPECT_EQ(PhysicalBytes(), live_bytes);
   EXPECT_EQ(store_->Usage().live_bytes, 4 * kObjectBytes);
+  ExpectKept();
+}
+
+TEST_F(PackTrimTest, AFileEndsWhereItsLastLiveBlockEnds) {
+  FillAndThin();
+  store_->TrimFreeBlocks(0).value();
+  EXPECT_EQ(FileBytes(), 4 * (kObjectBytes + kBlockBytes));
+  ExpectKept();
+  // Wanted again, it grows back before its blocks are handed out.
+  for (int i = 0; i < 16; ++i) ASSERT_TRUE(store_->Allocate(kObjectBytes));
+  EXPECT_EQ(FileBytes(), 4 * kPackBytes);
+  EXPECT_EQ(PhysicalBytes(), 4 * kPackBytes);
+  ExpectKept();
+}
+
+TEST_F(PackTrimTest, OpensFilesThatEndEarly) {
+  FillAndThin();
+  store_->TrimFreeBlocks(0).value();
+  Open(4 * kPackBytes);
+  for (const ExtentList& extents : kept_) ASSERT_TRUE(store_->MarkUsed(extents));
+  EXPECT_EQ(store_->FinishRecovery(), 16 * kObjectBytes);
+  EXPECT_EQ(FileBytes(), 4 * (kObjectBytes + kBlockBytes));
+  for (int i = 0; i < 16; ++i) {
+    const ExtentList extents = store_->Allocate(kObjectBytes).value();
+    ASSERT_TRUE(store_->Write(extents, Bytes(1)));
+  }
   ExpectKept();
 }
 

@@ -66,6 +66,9 @@ class CrashMatrixTest : public testing::Test {
     DamageAndRecordAgain(seed + 10);
     Fill(seed + 20, full_ ? 14 : 8);
     world_.Prune(kLargeBudgetBytes - 1100 * kKiB);
+    // Blocks of what was evicted must not be written before the commit that removes its rows.
+    world_.PruneWhileTheCatalogFails(kLargeBudgetBytes - 1700 * kKiB);
+    Fill(seed + 40, 2);
     Converse(seed + 50);
     world_.Resize(kSmallBudgetBytes);
     Fill(seed + 60, 4);
@@ -81,6 +84,7 @@ class CrashMatrixTest : public testing::Test {
 };
 
 // Proves D20, D36, D52 to D58 and D69.
+// Proves D16, E9, E15.
 TEST_F(CrashMatrixTest, KeepsItsPromisesWheneverThePowerGoes) {
   world_.Open();
   const std::uint32_t rounds = full_ ? 5 : 3;

@@ -175,6 +175,16 @@ void CrashWorld::Prune(std::uint64_t target_bytes) {
   EndStep();
 }
 
+void CrashWorld::PruneWhileTheCatalogFails(std::uint64_t target_bytes) {
+  BeginStep("prune to " + std::to_string(target_bytes) + " while the catalog fails");
+  const std::uint64_t evicted = cache_->GetStatus().disk.evicted_manifests;
+  env_->Inject({.kind = FileOpKind::kWrite, .repeat = Fault::kForever, .path_contains = "catalog"});
+  EXPECT_TRUE(cache_->Prune(target_bytes, std::nullopt));
+  env_->ClearFaults();
+  EXPECT_GT(cache_->GetStatus().disk.evicted_manifests, evicted);
+  EndStep();
+}
+
 void CrashWorld::ClearModel(std::uint8_t model) {
   BeginStep("clear model " + std::to_string(model));
   EXPECT_TRUE(cache_->Clear(SpecOf(model, 1, "").model));

@@ -53,6 +53,9 @@ class CrashWorld {
   void RecordCheckpoint(std::size_t path, TokenCount position);
   void Touch(std::size_t path);
   void Prune(std::uint64_t target_bytes);
+  // The catalog cannot be written while it runs: what is evicted is forgotten in memory, and its
+  // rows and blocks stay until a later commit.
+  void PruneWhileTheCatalogFails(std::uint64_t target_bytes);
   void ClearModel(std::uint8_t model);
   void Resize(std::uint64_t budget_bytes);
   // Flips a bit of the row at `position`, then reads the path, which quarantines the segment.
