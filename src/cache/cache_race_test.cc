@@ -90,7 +90,8 @@ class CacheRaceTest : public CacheFixture {
     const auto row = RowsOf(path, 0, 1);
     bool flipped = false;
     const std::string packs = options_.disk.directory + "/packs";
-    for (const std::string& name : env_->ListDirectory(packs).value()) {
+    const std::vector<std::string> names = env_->ListDirectory(packs).value();
+    for (const std::string& name : names) {
       const auto file = env_->OpenFile(packs + "/" + name, {.writable = true}).value();
       std::vector<std::byte> bytes(file->FileBytes().value());
       ASSERT_TRUE(file->ReadAt(0, bytes));

@@ -65,7 +65,8 @@ class CorruptionSweepTest : public testing::Test {
   static std::vector<std::string> Files(Env* env) {
     std::vector<std::string> out;
     for (const std::string& folder : {std::string(kRoot), std::string(kRoot) + "/packs"}) {
-      for (const std::string& name : env->ListDirectory(folder).value()) {
+      const std::vector<std::string> names = env->ListDirectory(folder).value();
+      for (const std::string& name : names) {
         const std::string path = folder + "/" + name;
         if (env->Stat(path)->kind == FileKind::kRegular) out.push_back(path);
       }
