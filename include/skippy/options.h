@@ -32,6 +32,9 @@ struct DiskOptions {
 
 struct RamOptions {
   std::uint64_t budget_bytes = 0;  // L2; 0 = off
+  // Keep its memory, and that of buffers on their way to disk, from being swapped out. Where the
+  // system refuses, the tier works unlocked and says why in its status.
+  bool lock_pages = false;
 };
 
 struct CacheOptions {

@@ -67,6 +67,8 @@ struct RamUsage {
   std::uint64_t inserts = 0;
   std::uint64_t evictions = 0;
   std::uint64_t admission_refusals = 0;
+  bool locked = false;     // its pages are never swapped out
+  std::string lock_error;  // why they are not although asked for; else empty
 };
 
 struct CacheActivity {

@@ -9,6 +9,7 @@
 #include <map>
 #include <memory>
 #include <span>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -57,6 +58,7 @@ class BufferPool : public std::enable_shared_from_this<BufferPool> {
   struct Limits {
     std::uint64_t charged_bytes = 0;  // AcquireCharged hands out no more than this at a time
     std::uint64_t idle_bytes = 0;     // kept for reuse
+    bool lock_pages = false;
   };
   static std::shared_ptr<BufferPool> Create(const Limits& limits);
   ~BufferPool();
@@ -79,10 +81,11 @@ class BufferPool : public std::enable_shared_from_this<BufferPool> {
   std::uint64_t idle_bytes() EXCLUDES(mu_);
   // Memory outside the RAM tier: buffers in use and idle ones.
   std::uint64_t other_bytes() EXCLUDES(mu_);
+  std::string lock_error() { return arena_.lock_error(); }
 
  private:
   friend class PooledBuffer;
-  explicit BufferPool(const Limits& limits) : limits_(limits) {}
+  explicit BufferPool(const Limits& limits) : limits_(limits), arena_(limits.lock_pages) {}
   void Return(PooledBuffer& buffer) EXCLUDES(mu_);
   bool Charge(std::uint64_t charge);
   std::unique_ptr<PooledBuffer> Make(std::uint64_t byte_count);

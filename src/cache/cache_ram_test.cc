@@ -48,6 +48,19 @@ TEST_F(CacheRamTest, KeepsWhatWasRecordedWithoutADisk) {
   EXPECT_EQ(Fills(), 0U);
 }
 
+TEST_F(CacheRamTest, LocksItsMemoryWhenAsked) {
+  OpenRamOnly(8 * kMiB);
+  EXPECT_FALSE(Ram().locked);
+  options_.ram.lock_pages = true;
+  OpenRamOnly(8 * kMiB);
+  const auto path = MakePath(1, 700);
+  RecordDurably(path);
+  ExpectRestores(path, 700);
+  const RamUsage ram = Ram();
+  EXPECT_TRUE(ram.locked) << ram.lock_error;
+  EXPECT_GT(ram.resident_bytes, 0U);
+}
+
 TEST_F(CacheRamTest, EvictsWhatIsRetainedLast) {
   OpenRamOnly(8 * kMiB);
   {

@@ -1,8 +1,12 @@
 #include "cache/page_arena.h"
 
 #include <sys/mman.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
+#include <system_error>
 
 #include "base/check.h"
 
@@ -12,7 +16,21 @@ namespace {
 // Address space taken at a time; pages cost memory only once they are written.
 constexpr std::size_t kRegionBytes = std::size_t{256} << 20;
 
+// Of Linux 5.18; the C library's headers may be older.
+#ifndef MADV_DONTNEED_LOCKED
+constexpr int MADV_DONTNEED_LOCKED = 24;
+#endif
+constexpr unsigned kLockWhenWritten = 1;  // MLOCK_ONFAULT
+
+std::string ErrorText(int error) { return std::generic_category().message(error); }
+
 }  // namespace
+
+PageArena::PageArena(bool lock_pages) : lock_pages_(lock_pages) {
+  if (!lock_pages_) return;
+  MutexLock lock(mu_);
+  AddRegion(kRegionBytes);  // a lock that is refused is known from the start
+}
 
 PageArena::~PageArena() {
   for (const auto& [region, byte_count] : regions_) munmap(region, byte_count);
@@ -26,9 +44,20 @@ bool PageArena::AddRegion(std::size_t byte_count) {
   // A kernel without huge pages refuses the advice and needs none.
   (void)madvise(made, wanted, MADV_NOHUGEPAGE);
   auto* const region = static_cast<std::byte*>(made);
+  if (lock_pages_) LockRegion(region, wanted);
   regions_.emplace(region, wanted);
   InsertFree(region, {wanted, region});
   return true;
+}
+
+// Pages must be freed at once, so without MADV_DONTNEED_LOCKED nothing is locked. By system call:
+// sanitizers replace the library's function.
+void PageArena::LockRegion(std::byte* region, std::size_t byte_count) {
+  if (madvise(region, kPageBytes, MADV_DONTNEED_LOCKED) != 0) {
+    lock_error_ = "this kernel cannot free locked pages (Linux 5.18 or newer can)";
+  } else if (syscall(SYS_mlock2, region, byte_count, kLockWhenWritten) != 0) {
+    lock_error_ = ErrorText(errno) + "; raise the limit of locked memory (ulimit -l)";
+  }
 }
 
 void PageArena::EraseFree(std::map<std::byte*, Range>::iterator at) {
@@ -88,12 +117,20 @@ void PageArena::ReleaseIfEmpty(std::byte* region) {
 
 void PageArena::Free(std::byte* data, std::size_t byte_count) {
   if (byte_count == 0) return;
-  SKIPPY_CHECK(madvise(data, byte_count, MADV_DONTNEED) == 0, "pages of this arena");
+  // MADV_DONTNEED refuses ranges of which a page is locked.
+  SKIPPY_CHECK(madvise(data, byte_count, MADV_DONTNEED) == 0 ||
+                   madvise(data, byte_count, MADV_DONTNEED_LOCKED) == 0,
+               "pages of this arena");
   MutexLock lock(mu_);
   std::byte* const region = std::prev(regions_.upper_bound(data))->first;
   InsertFree(data, {byte_count, region});
   allocated_bytes_ -= byte_count;
   ReleaseIfEmpty(region);
+}
+
+std::string PageArena::lock_error() {
+  MutexLock lock(mu_);
+  return lock_error_;
 }
 
 std::uint64_t PageArena::allocated_bytes() {

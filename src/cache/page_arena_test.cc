@@ -1,13 +1,18 @@
 // Goal: memory that is given back is given back, and never handed out twice. Method: random
-// allocations are filled with a pattern of their own; residency is asked of the kernel.
+// allocations are filled with a pattern of their own; residency and locks are asked of the kernel.
 #include "cache/page_arena.h"
 
 #include <gtest/gtest.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <cstring>
+#include <fstream>
 #include <random>
+#include <string>
 #include <vector>
 
 namespace skippy {
@@ -20,6 +25,51 @@ std::size_t ResidentPages(std::byte* data, std::size_t byte_count) {
   EXPECT_EQ(mincore(data, byte_count, pages.data()), 0);
   return static_cast<std::size_t>(
       std::ranges::count_if(pages, [](unsigned char page) { return (page & 1) != 0; }));
+}
+
+// Resident pages that the kernel has locked, over the whole process.
+std::uint64_t LockedBytes() {
+  constexpr std::uint64_t kKiB = 1024;
+  std::ifstream smaps("/proc/self/smaps");
+  std::uint64_t total = 0;
+  for (std::string word; smaps >> word;) {
+    std::uint64_t kibibytes = 0;
+    if (word == "Locked:" && smaps >> kibibytes) total += kibibytes * kKiB;
+  }
+  return total;
+}
+
+TEST(PageArenaTest, LocksWhatIsWrittenAndNothingElseAndFreesItAtOnce) {
+  const std::uint64_t before = LockedBytes();
+  PageArena arena(/*lock_pages=*/true);
+  ASSERT_EQ(arena.lock_error(), "");
+  EXPECT_EQ(LockedBytes(), before);
+  std::byte* const data = arena.Allocate(64 * kPage);
+  std::memset(data, 1, 48 * kPage);
+  EXPECT_EQ(LockedBytes(), before + 48 * kPage);
+  arena.Free(data + 16 * kPage, 48 * kPage);
+  EXPECT_EQ(LockedBytes(), before + 16 * kPage);
+  EXPECT_EQ(ResidentPages(data, 64 * kPage), 16U);
+  arena.Free(data, 16 * kPage);
+  EXPECT_EQ(LockedBytes(), before);
+  EXPECT_EQ(arena.Allocate(kPage), data);
+}
+
+// In a process of its own: a privilege that was given up does not come back.
+TEST(PageArenaTest, WorksUnlockedWhereTheSystemRefusesAndSaysWhy) {
+  const auto refused = [] {
+    const rlimit none{0, 0};
+    if (setrlimit(RLIMIT_MEMLOCK, &none) != 0) return false;
+    constexpr uid_t kNobody = 65534;
+    if (geteuid() == 0 && setresuid(kNobody, kNobody, kNobody) != 0) return false;
+    PageArena arena(/*lock_pages=*/true);
+    std::byte* const data = arena.Allocate(kPage);
+    std::memset(data, 1, kPage);
+    arena.Free(data, kPage);
+    return arena.lock_error().find("ulimit -l") != std::string::npos &&
+           arena.allocated_bytes() == 0;
+  };
+  EXPECT_EXIT(std::_Exit(refused() ? 0 : 1), testing::ExitedWithCode(0), "");
 }
 
 TEST(PageArenaTest, GivesPagesBackToTheSystem) {

@@ -25,10 +25,14 @@ SharedState::SharedState(const CacheOptions& cache_options, Env* environment)
       env(environment),
       pool(BufferPool::Create(
           {.charged_bytes = cache_options.write_queue_bytes,
-           .idle_bytes = std::min(cache_options.write_queue_bytes, kMaxIdleBufferBytes)})),
+           .idle_bytes = std::min(cache_options.write_queue_bytes, kMaxIdleBufferBytes),
+           .lock_pages = cache_options.ram.lock_pages})),
       ram(cache_options.ram.budget_bytes) {
   MutexLock lock(mu);
   tables.ram.budget_bytes = cache_options.ram.budget_bytes;
+  if (const std::string error = pool->lock_error(); !error.empty()) {
+    LogWarning("cache: RAM tier stays unlocked: {}", error);
+  }
 }
 
 void SharedState::Collect(const LedgerRemovals& removals, RemovalCause cause) {

@@ -71,6 +71,8 @@ void CacheImpl::CollectRam(RamUsage* ram) {
   ram->evictions = stats.evictions;
   ram->admission_refusals = stats.refusals;
   ram->buffer_bytes = shared_->pool->other_bytes();
+  ram->lock_error = shared_->pool->lock_error();
+  ram->locked = shared_->options.ram.lock_pages && ram->lock_error.empty();
   MutexLock lock(shared_->mu);
   const RamActivity& activity = shared_->tables.ram;
   ram->hits = activity.hits;

@@ -87,7 +87,9 @@ Json Ram(const RamUsage& ram) {
           {"misses", ram.misses},
           {"inserts", ram.inserts},
           {"evictions", ram.evictions},
-          {"admission_refusals", ram.admission_refusals}};
+          {"admission_refusals", ram.admission_refusals},
+          {"locked", ram.locked},
+          {"lock_error", TextOrNull(ram.lock_error)}};
 }
 
 Json Activity(const CacheActivity& activity) {

@@ -141,7 +141,7 @@ Result<ModelShape> FindShape(const std::string& name) {
   std::string names;
   for (const ModelShape& shape : kShapes) {
     if (shape.name == name) return shape;
-    names += " " + std::string(shape.name);
+    names.append(1, ' ').append(shape.name);
   }
   return MakeError(ErrorCode::kInvalidArgument, "shape '" + name + "' is none of:" + names);
 }
