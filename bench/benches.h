@@ -12,6 +12,7 @@ Result<BenchReport> RunTtft(const std::vector<std::string>& arguments);
 Result<BenchReport> RunL3Overhead(const std::vector<std::string>& arguments);
 Result<BenchReport> RunSharedPrefix(const std::vector<std::string>& arguments);
 Result<BenchReport> RunDecodeGap(const std::vector<std::string>& arguments);
+Result<BenchReport> RunIdleResidents(const std::vector<std::string>& arguments);
 Result<BenchReport> RunPeers(const std::vector<std::string>& arguments);
 Result<BenchReport> RunWriteAmplification(const std::vector<std::string>& arguments);
 Result<BenchReport> RunEvict(const std::vector<std::string>& arguments);

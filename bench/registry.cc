@@ -14,6 +14,8 @@ std::span<const Benchmark> Benchmarks() {
        "prompt tokens computed when requests with a common head arrive together", RunSharedPrefix},
       {"decode-gap", "<= 1.05", "gaps between a client's tokens while others restore from disk",
        RunDecodeGap},
+      {"idle-residents", ">= 0.9", "speed of an active client beside idle sessions",
+       RunIdleResidents},
       {"peers", ">= 0.98", "speed beside llama-server from the same source (`make peers`)",
        RunPeers},
       {"write-amplification", "<= 1.02 over the run, <= 1.05 in the worst turn",

@@ -137,6 +137,9 @@ void AddEngine(const EngineStatus& engine, Families* out) {
   out->Counter("engine_declined_because_recompute_faster_total",
                "Restores not started because computing is faster",
                engine.declined_because_recompute_faster);
+  out->Counter("engine_idle_sequences_moved_total",
+               "Idle sequences that left the engine because their cells cost more than a restore",
+               engine.idle_sequences_moved_total);
   out->Counter("engine_export_bytes_total", "State bytes exported", engine.export_bytes_total);
   out->Counter("engine_import_bytes_total", "State bytes imported", engine.import_bytes_total);
 }

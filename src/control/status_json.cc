@@ -167,6 +167,7 @@ Json EngineCounters(const EngineStatus& engine) {
           {"restores_total", engine.restores_total},
           {"restores_failed_total", engine.restores_failed_total},
           {"declined_because_recompute_faster", engine.declined_because_recompute_faster},
+          {"idle_sequences_moved_total", engine.idle_sequences_moved_total},
           {"export_bytes_total", engine.export_bytes_total},
           {"import_bytes_total", engine.import_bytes_total}};
 }

@@ -222,6 +222,7 @@ struct EngineStatus {
   std::uint64_t restores_total = 0;
   std::uint64_t restores_failed_total = 0;
   std::uint64_t declined_because_recompute_faster = 0;
+  std::uint64_t idle_sequences_moved_total = 0;  // to a tier below, by what their cells cost
   std::uint64_t export_bytes_total = 0;
   std::uint64_t import_bytes_total = 0;
 };

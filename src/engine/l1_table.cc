@@ -35,6 +35,11 @@ std::vector<LaneId> L1Table::InState(SequenceState state) const {
   return out;
 }
 
+void L1Table::Touch(LaneId lane) {
+  at(lane).last_used = ++clock_;
+  at(lane).rent_ms = 0;
+}
+
 std::optional<LaneId> L1Table::FindFree() const {
   const std::vector<LaneId> free = InState(SequenceState::kFree);
   return free.empty() ? std::nullopt : std::optional(free.front());

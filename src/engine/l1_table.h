@@ -30,6 +30,7 @@ struct Sequence {
   CheckpointList checkpoints;   // within the rows
   CheckpointLadder ladder;      // where more are to come
   std::uint64_t last_used = 0;  // larger is later
+  double rent_ms = 0;           // what its cells cost others since it became idle or was used
 };
 
 struct PrefixSource {
@@ -77,7 +78,7 @@ class L1Table {
   // The lane becomes `sequence`, running.
   void Start(LaneId lane, Sequence sequence);
   // Its rows were used by another request.
-  void Touch(LaneId lane) { at(lane).last_used = ++clock_; }
+  void Touch(LaneId lane);
   // Running -> resident; its tokens are cut to the rows that exist.
   void Keep(LaneId lane);
   // Any -> free. The caller clears the lane.

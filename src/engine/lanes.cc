@@ -64,6 +64,14 @@ void LaneTable::Truncate(LaneId lane, TokenCount length) {
   rows.resize(static_cast<std::size_t>(length));
 }
 
+double LaneTable::CellShare(LaneId lane) const {
+  double share = 0;
+  for (const Cell cell : Rows(lane)) {
+    share += 1.0 / holders_[cell];
+  }
+  return share;
+}
+
 std::size_t LaneTable::CellsHeldBy(const std::vector<LaneId>& lanes) const {
   std::vector<bool> seen(holders_.size());
   std::size_t count = 0;

@@ -52,6 +52,8 @@ class LaneTable {
   // Keeps the first `length` rows.
   void Truncate(LaneId lane, TokenCount length);
 
+  // The lane's part of its cells: one that n lanes hold counts 1/n.
+  double CellShare(LaneId lane) const;
   // Cells held by at least one of `lanes`.
   std::size_t CellsHeldBy(const std::vector<LaneId>& lanes) const;
 

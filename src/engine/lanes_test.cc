@@ -56,5 +56,16 @@ TEST(LaneTableTest, ReturnsEveryCellAfterRandomOperations) {
   EXPECT_EQ(table.cells_used(), 0u);
 }
 
+TEST(LaneTableTest, ASharedCellIsEachHoldersInPart) {
+  LaneTable lanes(3, 100);
+  lanes.Append(NthLane(0), 10);
+  EXPECT_DOUBLE_EQ(lanes.CellShare(NthLane(0)), 10);
+  lanes.Share(NthLane(0), NthLane(1), 6);
+  lanes.Append(NthLane(1), 2);
+  EXPECT_DOUBLE_EQ(lanes.CellShare(NthLane(0)), 4 + 3);
+  EXPECT_DOUBLE_EQ(lanes.CellShare(NthLane(1)), 2 + 3);
+  EXPECT_DOUBLE_EQ(lanes.CellShare(NthLane(2)), 0);
+}
+
 }  // namespace
 }  // namespace skippy

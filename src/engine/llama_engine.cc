@@ -230,12 +230,31 @@ void LlamaEngine::PublishStatus() {
 
 Status LlamaEngine::WaitUntilWarm() { return warmed_.get_future().get(); }
 
+void LlamaEngine::MeasureIdleRent() {
+  if (!loaded_.attention || cache_ == nullptr) {
+    return;
+  }
+  const Result<IdleCellCost> cost = MeasureIdleCellCost(*loaded_.attention);
+  if (!cost) {
+    LogInfo("idle sequences stay in the engine: {}", cost.error().text);
+    return;
+  }
+  constexpr double kCells = 1000;
+  LogInfo("1000 idle cells cost {:.3f} ms a token when decoding, {:.3f} in a prompt",
+          cost->decode_ms * kCells, cost->prefill_ms * kCells);
+  scheduler_.SetIdleRent(IdleRent(*cost, loaded_.attention->row_bytes()));
+}
+
 void LlamaEngine::RunEngine() {
   loaded_.context->AdoptThread();
   // Here and not where the model is loaded: a second thread that has computed keeps a team of
   // OpenMP workers of its own, and with more workers than cores all of them stop spinning at
   // barriers, which makes decoding several times slower.
-  warmed_.set_value(loaded_.context->WarmUp());
+  const Status warm = loaded_.context->WarmUp();
+  if (warm) {
+    MeasureIdleRent();
+  }
+  warmed_.set_value(warm);
   while (TakeInbox()) {
     const bool progress = scheduler_.Step();
     PublishStatus();

@@ -51,6 +51,7 @@ class LlamaEngine final : public Engine {
   Status CheckRequest(const GenerateRequest& request) const;
   Result<std::shared_ptr<void>> TakePlace();
   void RunEngine();
+  void MeasureIdleRent();
   bool TakeInbox();
   void PublishStatus();
   void ComputeIdentity();

@@ -177,6 +177,7 @@ class Loader {
     SKIPPY_RETURN_IF_ERROR(MakeContext());
     SKIPPY_RETURN_IF_ERROR(ApplyAdapters());
     DescribeState();
+    DescribeAttention();
     return std::move(out_);
   }
 
@@ -376,6 +377,24 @@ class Loader {
       out_.family.reason = fields.error().text;
       out_.info.cache_reason = out_.family.reason;
     }
+  }
+
+  void DescribeAttention() {
+    const RowAccess access = out_.context->access();
+    const bool has_rows = access == RowAccess::kAnyRange || access == RowAccess::kCheckpoints;
+    if (!has_rows || HasAccelerator(options_)) {
+      return;
+    }
+    Result<AttentionShape> shape = ReadAttentionShape(out_.context->model());
+    if (!shape) {
+      LogInfo("idle sequences stay in the engine: {}", shape.error().text);
+      return;
+    }
+    shape->k_type = params_.type_k;
+    shape->v_type = params_.type_v;
+    shape->flash = out_.info.flash_attention;
+    shape->threads = params_.n_threads;
+    out_.attention = *shape;
   }
 
   const EngineOptions& options_;

@@ -2,11 +2,13 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "engine/engine.h"
 #include "engine/family.h"
+#include "engine/idle_cost.h"
 #include "engine/llama_context.h"
 #include "index/identity.h"
 #include "skippy/env.h"
@@ -24,6 +26,8 @@ struct LoadedLlama {
   std::vector<float> adapter_scales;
   int lanes = 0;
   int residents_max = 0;
+  // Of families with attention rows whose K and V lie in host memory.
+  std::optional<AttentionShape> attention;
 };
 
 // A model that makes embeddings. Its context has no state between calls.

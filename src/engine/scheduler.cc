@@ -57,6 +57,7 @@ bool Scheduler::Step() {
   bool progress = RunRestores();
   BuildBatch();
   if (!batch_.empty()) {
+    ChargeRent();
     if (DecodeBatch()) {
       AfterDecode();
     }
@@ -304,6 +305,7 @@ void Scheduler::EndRestore(Job* job, Restorer::Outcome outcome) {
   }
   if (completed) {
     costs_.AddRestore(job->restorer->imported_bytes(), restore_ms);
+    rent_.AddRestore(job->restorer->imported_bytes(), restore_ms);
   }
   job->restorer.reset();
   if (outcome == Restorer::Outcome::kDone) {
@@ -390,31 +392,6 @@ std::unique_ptr<Recorder> Scheduler::MakeRecorder(const Sequence& sequence) cons
   return std::make_unique<Recorder>(context_, options_.cache, std::move(recording));
 }
 
-bool Scheduler::RecordResident() {
-  for (const LaneId lane : table_.InState(SequenceState::kResident)) {
-    if (!table_.at(lane).recorded && Demote(lane)) {
-      return true;
-    }
-  }
-  return false;
-}
-
-bool Scheduler::Demote(LaneId lane) {
-  Sequence& sequence = table_.at(lane);
-  const std::unique_ptr<Recorder> recorder = MakeRecorder(sequence);
-  if (!recorder) {
-    return false;
-  }
-  if (keeps_checkpoints_) {
-    recorder->AddCheckpoints(lane, sequence.tokens, sequence.checkpoints);
-  } else {
-    recorder->Publish(lane, sequence.tokens);
-  }
-  status_.export_bytes_total += recorder->exported_bytes();
-  sequence.recorded = true;
-  return true;
-}
-
 void Scheduler::DeliverEnds() {
   for (auto& [events, event] : std::exchange(ends_, {})) {
     events->Push(std::move(event));
@@ -446,14 +423,6 @@ void Scheduler::Stop() {
   while (RecordResident()) {
   }
   ForgetResidents();
-}
-
-void Scheduler::ForgetResidents() {
-  for (const LaneId lane : table_.InState(SequenceState::kResident)) {
-    context_->Clear(lane);
-    table_.Release(lane);
-  }
-  UpdateStatus();
 }
 
 }  // namespace skippy

@@ -12,6 +12,7 @@
 #include "engine/cache_domains.h"
 #include "engine/cost_model.h"
 #include "engine/engine.h"
+#include "engine/idle_cost.h"
 #include "engine/job.h"
 #include "engine/l1_table.h"
 #include "engine/llama_context.h"
@@ -37,6 +38,9 @@ class Scheduler {
   // `context` outlives the scheduler.
   Scheduler(LlamaContext* context, SchedulerOptions options);
 
+  // From now on idle sequences pay for their cells; see IdleRent. Without it they stay until their
+  // cells are needed.
+  void SetIdleRent(const IdleRent& rent) { rent_ = rent; }
   void Enqueue(std::unique_ptr<Job> job);
   // One round: cancellations, admissions, imports, one decode, recording. False: nothing can be
   // done before the next wake-up.
@@ -79,10 +83,17 @@ class Scheduler {
   void PushDone(Job* job, Job::End end);
   std::optional<DomainId> WriteDomain(const Sequence& sequence) const;
   std::unique_ptr<Recorder> MakeRecorder(const Sequence& sequence) const;
+  void UpdateStatus();
+
+  // scheduler_residents.cc: what idle sequences cost, and their way into the tiers below.
+  void ChargeRent();
+  bool CanComeBack(LaneId lane);
   bool RecordResident();
   // Hands a resident that was not recorded yet to the cache; false when it cannot be.
   bool Demote(LaneId lane);
-  void UpdateStatus();
+  bool EvictResident(std::optional<LaneId> keep);
+  void DropResident(LaneId lane);
+  bool MakeRoom(std::size_t cells);
 
   // scheduler_checkpoints.cc: states that hold at one position.
   bool LoadCheckpoint(LaneId lane, const CheckpointPtr& checkpoint);
@@ -101,8 +112,6 @@ class Scheduler {
   void EndPrompt(Job* job);
   void Sample(Job* job, int logits_index);
   void RecordProgress(Job* job, bool ends);
-  bool EvictResident(std::optional<LaneId> keep);
-  bool MakeRoom(std::size_t cells);
   bool PreemptYoungest();
   TokenCount Pending(const Job& job) const;  // rows that its lane lacks
   bool IsDecoding(const Job& job) const;
@@ -115,6 +124,7 @@ class Scheduler {
 
   L1Table table_;
   CostModel costs_;
+  IdleRent rent_;
   std::deque<JobPtr> queue_;     // first come, first served
   std::vector<JobPtr> running_;  // in order of admission
   std::vector<BatchToken> batch_;

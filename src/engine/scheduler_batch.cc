@@ -75,29 +75,6 @@ void Scheduler::BuildBatch() {
   }
 }
 
-bool Scheduler::EvictResident(std::optional<LaneId> keep) {
-  const std::optional<LaneId> lane = table_.LeastRecentResident(keep);
-  if (!lane) {
-    return false;
-  }
-  LogDebug("resident sequence of {} tokens gives way", context_->lanes().Length(*lane));
-  if (!table_.at(*lane).recorded) {
-    Demote(*lane);
-  }
-  context_->Clear(*lane);
-  table_.Release(*lane);
-  return true;
-}
-
-bool Scheduler::MakeRoom(std::size_t cells) {
-  while (context_->lanes().cells_free() < cells) {
-    if (!EvictResident(std::nullopt)) {
-      return false;
-    }
-  }
-  return true;
-}
-
 bool Scheduler::PreemptYoungest() {
   if (running_.size() < 2) {
     return false;

@@ -36,10 +36,10 @@ ErrorCode CodeOfErrno(int os_errno) {
 }
 
 Error OsError(std::string_view what, const std::string& path, int os_errno) {
-  return MakeError(
-      CodeOfErrno(os_errno),
-      "cannot " + std::string(what) + " " + path + ": " + std::generic_category().message(os_errno),
-      os_errno);
+  return MakeError(CodeOfErrno(os_errno),
+                   std::string("cannot ").append(what) + " " + path + ": " +
+                       std::generic_category().message(os_errno),
+                   os_errno);
 }
 
 }  // namespace skippy
