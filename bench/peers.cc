@@ -1,5 +1,6 @@
 // Speed beside llama-server built from the same source: decoding with many clients, a cold prompt,
-// and whole requests. The servers take turns within one run, in the order A B B A.
+// and whole requests. The servers take turns in the order A B B A, and are started anew for every
+// round: where a process's memory happens to lie makes it several percent faster or slower.
 #include <spdlog/fmt/fmt.h>
 
 #include <algorithm>
@@ -20,17 +21,18 @@ namespace {
 
 constexpr TokenCount kDecodePromptTokens = 8;
 constexpr TokenCount kOneToken = 1;
+constexpr TokenCount kMixedReply = 32;
 constexpr std::uint64_t kFirstSeed = 1000;
 
 struct PeersOptions {
   std::string model;
   std::string work;
   std::vector<int> clients = {1, 8, 32};
-  int rounds = 3;
+  int rounds = 5;
   int threads = std::clamp(static_cast<int>(std::thread::hardware_concurrency()), 1, 4);
   int lanes = 32;
   TokenCount context_tokens = 32768;
-  TokenCount decode_tokens = 32;
+  TokenCount decode_tokens = 64;
   TokenCount prefill_tokens = 2000;
   TokenCount mixed_prompt_tokens = 500;
   int mixed_clients = 8;
@@ -45,24 +47,49 @@ struct Burst {
   TokenCount prompt_tokens = 0;
   TokenCount common_tokens = 0;  // of them, shared by the clients of this burst
   TokenCount reply_tokens = 1;
+  bool measures_decode = false;
 };
 
 struct Speed {
-  double tokens_per_second = 0;  // replies, from the first token of any client to the last of all
+  double tokens_per_second = 0;  // of all replies, while every client is being answered
   double last_answer_ms = 0;
   double mean_first_token_ms = 0;
 };
 
-Speed SpeedOf(const std::vector<Completion>& answers, TokenCount reply_tokens) {
-  Speed speed;
-  double first_ms = answers.front().first_token_ms;
+// Speed of decoding: from the moment when every client has its first token to the moment when the
+// first of them has its last one. What comes before is how requests arrive.
+Result<double> DecodeSpeed(const std::vector<Completion>& answers, TokenCount reply_tokens) {
+  double begin_ms = 0;
+  double end_ms = answers.front().total_ms;
   for (const Completion& answer : answers) {
-    first_ms = std::min(first_ms, answer.first_token_ms);
+    if (answer.event_ms.size() < static_cast<std::size_t>(reply_tokens)) {
+      return MakeError(ErrorCode::kInternal, "a server did not send every token by itself");
+    }
+    begin_ms = std::max(begin_ms, answer.event_ms.front());
+    end_ms = std::min(end_ms, answer.event_ms.at(static_cast<std::size_t>(reply_tokens) - 1));
+  }
+  if (begin_ms >= end_ms) {
+    return MakeError(ErrorCode::kInvalidArgument,
+                     "--reply: too short, the clients were never answered all at once");
+  }
+  double tokens = 0;
+  for (const Completion& answer : answers) {
+    tokens += static_cast<double>(
+        std::count_if(answer.event_ms.begin(), answer.event_ms.end(),
+                      [&](double at_ms) { return at_ms > begin_ms && at_ms <= end_ms; }));
+  }
+  return tokens / ((end_ms - begin_ms) / 1000);
+}
+
+Result<Speed> SpeedOf(const std::vector<Completion>& answers, const Burst& burst) {
+  Speed speed;
+  for (const Completion& answer : answers) {
     speed.last_answer_ms = std::max(speed.last_answer_ms, answer.total_ms);
     speed.mean_first_token_ms += answer.first_token_ms / static_cast<double>(answers.size());
   }
-  const double tokens = static_cast<double>(reply_tokens) * static_cast<double>(answers.size());
-  speed.tokens_per_second = tokens / ((speed.last_answer_ms - first_ms) / 1000);
+  if (burst.measures_decode) {
+    SKIPPY_ASSIGN_OR_RETURN(speed.tokens_per_second, DecodeSpeed(answers, burst.reply_tokens));
+  }
   return speed;
 }
 
@@ -86,23 +113,20 @@ class PeersRun {
     return {};
   }
 
-  // Medians of the ratios Skippy / other over the rounds, each an A B B A.
-  template <class Figure>
-  Result<std::vector<double>> Ratios(Arm other, const Burst& burst, Figure figure) {
-    std::vector<double> ratios;
-    for (int round = 0; round < options_.rounds; ++round) {
-      SKIPPY_ASSIGN_OR_RETURN(const Speed first, Ask(Arm::kSkippy, burst));
-      SKIPPY_ASSIGN_OR_RETURN(const Speed second, Ask(other, burst));
-      SKIPPY_ASSIGN_OR_RETURN(const Speed third, Ask(other, burst));
-      SKIPPY_ASSIGN_OR_RETURN(const Speed fourth, Ask(Arm::kSkippy, burst));
-      ratios.push_back((figure(first) + figure(fourth)) / (figure(second) + figure(third)));
-    }
-    return ratios;
+  // Skippy / other, of one A B B A.
+  Result<double> Ratio(Arm other, const Burst& burst, double Speed::*figure) {
+    SKIPPY_ASSIGN_OR_RETURN(const Speed first, Ask(Arm::kSkippy, burst));
+    SKIPPY_ASSIGN_OR_RETURN(const Speed second, Ask(other, burst));
+    SKIPPY_ASSIGN_OR_RETURN(const Speed third, Ask(other, burst));
+    SKIPPY_ASSIGN_OR_RETURN(const Speed fourth, Ask(Arm::kSkippy, burst));
+    return (first.*figure + fourth.*figure) / (second.*figure + third.*figure);
   }
 
   Status Stop() {
-    for (const auto& server : servers_) {
-      if (server != nullptr) SKIPPY_RETURN_IF_ERROR(server->Stop());
+    for (auto& server : servers_) {
+      if (server == nullptr) continue;
+      SKIPPY_RETURN_IF_ERROR(server->Stop());
+      server.reset();
     }
     return {};
   }
@@ -124,7 +148,7 @@ class PeersRun {
     }
     SKIPPY_ASSIGN_OR_RETURN(const std::vector<Completion> answers,
                             CompleteTogether(port, requests));
-    return SpeedOf(answers, burst.reply_tokens);
+    return SpeedOf(answers, burst);
   }
 
   const PeersOptions& options_;
@@ -140,7 +164,8 @@ Result<PeersOptions> ReadOptions(const std::vector<std::string>& arguments) {
   app.add_option("--clients", options.clients, "of the decoding bursts")
       ->delimiter(',')
       ->check(CLI::Range(1, 200));
-  app.add_option("--rounds", options.rounds, "A B B A each")->check(CLI::Range(1, 100));
+  app.add_option("--rounds", options.rounds, "A B B A each, with new servers")
+      ->check(CLI::Range(1, 100));
   app.add_option("--threads", options.threads, "of each server")->check(CLI::Range(1, 1024));
   app.add_option("--lanes", options.lanes, "-np of each server")->check(CLI::Range(1, 200));
   app.add_option("--reply", options.decode_tokens, "tokens each client decodes")
@@ -156,40 +181,56 @@ Result<PeersOptions> ReadOptions(const std::vector<std::string>& arguments) {
   return options;
 }
 
+// One row of the table.
 struct Line {
   std::string name;
-  std::vector<double> ratios;
-  bool more_is_better = true;
-  bool has_goal = true;
+  Burst burst;
+  Arm other = Arm::kUnified;
+  double Speed::*figure = nullptr;
+  bool is_speed = false;  // more is better, and there is a goal
+  bool inverted = false;  // the figure is a time, the ratio one of speeds
+  std::vector<double> ratios = {};
 };
 
-Result<std::vector<Line>> MeasureAll(const PeersOptions& options, PeersRun* run) {
+std::vector<Line> MakeLines(const PeersOptions& options) {
   std::vector<Line> lines;
-  const auto speed = [](const Speed& each) { return each.tokens_per_second; };
-  const auto first_token = [](const Speed& each) { return each.mean_first_token_ms; };
-  const auto last_answer = [](const Speed& each) { return each.last_answer_ms; };
   for (const int clients : options.clients) {
-    const Burst burst{clients, kDecodePromptTokens, 0, options.decode_tokens};
-    SKIPPY_ASSIGN_OR_RETURN(std::vector<double> ratios, run->Ratios(Arm::kUnified, burst, speed));
-    lines.push_back({fmt::format("decode, {} clients, tokens/s", clients), std::move(ratios)});
+    lines.push_back({.name = fmt::format("decode, {} clients, tokens/s", clients),
+                     .burst = {clients, kDecodePromptTokens, 0, options.decode_tokens, true},
+                     .figure = &Speed::tokens_per_second,
+                     .is_speed = true});
   }
-  const Burst cold{1, options.prefill_tokens, 0, kOneToken};
-  SKIPPY_ASSIGN_OR_RETURN(std::vector<double> ratios,
-                          run->Ratios(Arm::kUnified, cold, first_token));
-  for (double& ratio : ratios) ratio = 1 / ratio;
   lines.push_back(
-      {fmt::format("cold prompt of {} tokens, tokens/s", options.prefill_tokens), ratios});
+      {.name = fmt::format("cold prompt of {} tokens, tokens/s", options.prefill_tokens),
+       .burst = {1, options.prefill_tokens, 0, kOneToken},
+       .figure = &Speed::mean_first_token_ms,
+       .is_speed = true,
+       .inverted = true});
   for (const Arm arm : {Arm::kUnified, Arm::kPerStream}) {
     if (arm == Arm::kPerStream && !options.per_stream) continue;
     for (const TokenCount common : {TokenCount{0}, options.mixed_prompt_tokens / 2}) {
-      const Burst mixed{options.mixed_clients, options.mixed_prompt_tokens, common,
-                        options.decode_tokens};
-      SKIPPY_ASSIGN_OR_RETURN(ratios, run->Ratios(arm, mixed, last_answer));
-      lines.push_back(
-          {fmt::format("{} clients, {} of {} prompt tokens common, time{}", mixed.clients, common,
-                       mixed.prompt_tokens, arm == Arm::kPerStream ? ", per-stream KV" : ""),
-           ratios, false, false});
+      const std::string what = fmt::format(
+          "{} clients, {} of {} prompt tokens common{}, ", options.mixed_clients, common,
+          options.mixed_prompt_tokens, arm == Arm::kPerStream ? ", per-stream KV" : "");
+      const Burst burst{options.mixed_clients, options.mixed_prompt_tokens, common, kMixedReply};
+      lines.push_back({what + "first token", burst, arm, &Speed::mean_first_token_ms});
+      lines.push_back({what + "last answer", burst, arm, &Speed::last_answer_ms});
     }
+  }
+  return lines;
+}
+
+Result<std::vector<Line>> MeasureAll(const PeersOptions& options, PeersRun* run) {
+  std::vector<Line> lines = MakeLines(options);
+  for (int round = 0; round < options.rounds; ++round) {
+    SKIPPY_RETURN_IF_ERROR(run->Start(Arm::kSkippy));
+    SKIPPY_RETURN_IF_ERROR(run->Start(Arm::kUnified));
+    if (options.per_stream) SKIPPY_RETURN_IF_ERROR(run->Start(Arm::kPerStream));
+    for (Line& line : lines) {
+      SKIPPY_ASSIGN_OR_RETURN(const double ratio, run->Ratio(line.other, line.burst, line.figure));
+      line.ratios.push_back(line.inverted ? 1 / ratio : ratio);
+    }
+    SKIPPY_RETURN_IF_ERROR(run->Stop());
   }
   return lines;
 }
@@ -211,9 +252,9 @@ BenchReport MakeReport(const PeersOptions& options, const std::vector<Line>& lin
     const auto [low, high] = std::minmax_element(line.ratios.begin(), line.ratios.end());
     table.push_back({line.name, fmt::format("{:.3f}", Median(line.ratios)),
                      fmt::format("{:.3f} - {:.3f}", *low, *high),
-                     line.more_is_better ? "more is better" : "less is better"});
+                     line.is_speed ? "more is better" : "less is better"});
     report.inputs[line.name] = table.back()[1];
-    if (line.has_goal) report.figure = std::min(report.figure, Median(line.ratios));
+    if (line.is_speed) report.figure = std::min(report.figure, Median(line.ratios));
   }
   report.table = FormatTable(table);
   return report;
@@ -226,13 +267,7 @@ Result<BenchReport> RunPeers(const std::vector<std::string>& arguments) {
   SKIPPY_ASSIGN_OR_RETURN(const std::unique_ptr<Workspace> workspace,
                           Workspace::Create(options.work));
   PeersRun run(options, *workspace);
-  SKIPPY_RETURN_IF_ERROR(run.Start(Arm::kSkippy));
-  SKIPPY_RETURN_IF_ERROR(run.Start(Arm::kUnified));
-  if (options.per_stream) {
-    SKIPPY_RETURN_IF_ERROR(run.Start(Arm::kPerStream));
-  }
   SKIPPY_ASSIGN_OR_RETURN(const std::vector<Line> lines, MeasureAll(options, &run));
-  SKIPPY_RETURN_IF_ERROR(run.Stop());
   return MakeReport(options, lines);
 }
 

@@ -23,11 +23,12 @@ constexpr int kManyCells = 2304;
 // With flash attention the library computes in tiles from here on.
 constexpr int kFlashPrefillTokens = 64;
 constexpr int kPlainPrefillTokens = 16;
-constexpr int kRepeats = 5;
-constexpr std::size_t kOverheadBytes = std::size_t{4} << 20;  // of a graph, and of each worker
+constexpr int kRepeats = 20;
+constexpr std::size_t kOverheadBytes = std::size_t{1} << 20;  // of a graph and its tensors
 // Looking at every resident costs something, too: at most once in so many tokens.
 constexpr TokenCount kTokensBetweenLooks = 16;
-constexpr double kLeastRestoreMs = 1;
+// Of a restore of any size: look-up, a wake-up, one step.
+constexpr double kFixedRestoreMs = 0.2;
 constexpr double kNewestWeight = 0.25;
 
 struct GgmlContextDeleter {
@@ -62,11 +63,13 @@ class AttentionStep {
 
   // The fastest of some runs; a negative number when the library could not compute it.
   double RunMs() const {
+    ggml_cplan plan = ggml_graph_plan(graph_, /*n_threads=*/1, /*threadpool=*/nullptr);
+    const std::unique_ptr<std::uint8_t[]> work(new std::uint8_t[plan.work_size + 1]);
+    plan.work_data = work.get();
     double best = std::numeric_limits<double>::infinity();
     for (int i = 0; i < kRepeats; ++i) {
       const auto begin = std::chrono::steady_clock::now();
-      if (ggml_graph_compute_with_ctx(context_.get(), graph_, shape_.threads) !=
-          GGML_STATUS_SUCCESS) {
+      if (ggml_graph_compute(graph_, &plan) != GGML_STATUS_SUCCESS) {
         return -1;
       }
       const std::chrono::duration<double, std::milli> took =
@@ -85,8 +88,7 @@ class AttentionStep {
     const std::size_t rows = shape_.row_bytes() / static_cast<std::size_t>(shape_.layers) * cells;
     const std::size_t scores = shape_.flash ? 0 : 3 * cells * tokens * heads * sizeof(float);
     return rows + scores + 2 * cells * tokens * sizeof(float) +
-           2 * widths * tokens * heads * sizeof(float) +
-           kOverheadBytes * (1 + static_cast<std::size_t>(shape_.threads));
+           2 * widths * tokens * heads * sizeof(float) + kOverheadBytes;
   }
   static ggml_tensor* Zeroed(ggml_tensor* tensor) {
     std::memset(tensor->data, 0, ggml_nbytes(tensor));
@@ -142,7 +144,8 @@ class AttentionStep {
   ggml_cgraph* graph_ = nullptr;
 };
 
-// Of all layers, for one cell and one token.
+// Of all layers, for one cell and one token. On one thread, which waits for no other: attention
+// falls into equal parts, and the barriers of a busy machine take longer than what is measured.
 Result<double> MeasureCellMs(const AttentionShape& shape, int token_count) {
   double ms[2];
   const int cells[2] = {kFewCells, kManyCells};
@@ -157,7 +160,7 @@ Result<double> MeasureCellMs(const AttentionShape& shape, int token_count) {
     }
   }
   const double per_cell = (ms[1] - ms[0]) / (kManyCells - kFewCells) / token_count;
-  return std::max(per_cell, 0.0) * shape.layers;
+  return std::max(per_cell, 0.0) * shape.layers / shape.threads;
 }
 
 }  // namespace
@@ -201,9 +204,23 @@ Result<IdleCellCost> MeasureIdleCellCost(const AttentionShape& shape) {
   return cost;
 }
 
-void IdleRent::AddStep(TokenCount token_count, bool prefills) {
-  due_ms_ += (prefills ? cost_.prefill_ms : cost_.decode_ms) * token_count;
+void IdleRent::AddPrefill(TokenCount token_count) {
+  due_ms_ += cost_.prefill_ms * token_count;
   due_tokens_ += token_count;
+}
+
+void IdleRent::AddDecode(TokenCount token_count) {
+  due_ms_ += cost_.decode_ms * token_count;
+  due_tokens_ += token_count;
+}
+
+TokenCount IdleRent::LikelyReply(TokenCount most) const {
+  const auto likely = static_cast<TokenCount>(reply_tokens_);
+  return most < 0 ? likely : std::min(likely, most);
+}
+
+void IdleRent::AddReply(TokenCount token_count) {
+  reply_tokens_ += (token_count - reply_tokens_) * kNewestWeight;
 }
 
 double IdleRent::TakeDue() {
@@ -214,7 +231,7 @@ double IdleRent::TakeDue() {
 
 double IdleRent::RestoreMs(TokenCount token_count) const {
   const double byte_count = static_cast<double>(row_bytes_) * token_count;
-  return std::max(byte_count * restore_ms_per_byte_, kLeastRestoreMs);
+  return kFixedRestoreMs + byte_count * restore_ms_per_byte_;
 }
 
 void IdleRent::AddRestore(std::uint64_t byte_count, double ms) {

@@ -38,8 +38,7 @@ struct IdleCellCost {
   double prefill_ms = 0;  // steps of many
 };
 
-// Takes some tens of milliseconds. Call it on the thread that computes: the operation runs on its
-// team of workers. kResourceExhausted: no memory for some MiB of K and V.
+// Takes some tens of milliseconds. kResourceExhausted: no memory for some MiB of K and V.
 Result<IdleCellCost> MeasureIdleCellCost(const AttentionShape& shape);
 
 // Rent that idle sequences pay for their cells until it reaches what bringing them back would cost;
@@ -52,10 +51,14 @@ class IdleRent {
   IdleRent(IdleCellCost cost, std::uint64_t row_bytes) : cost_(cost), row_bytes_(row_bytes) {}
 
   bool is_known() const { return row_bytes_ > 0; }
-  // A step of so many tokens is about to run.
-  void AddStep(TokenCount token_count, bool prefills);
+  // Tokens that are about to be computed: in a prompt, or in steps of few tokens.
+  void AddPrefill(TokenCount token_count);
+  void AddDecode(TokenCount token_count);
   // Rent of one cell since the last TakeDue, in ms; 0 while it is too little to look at.
   double TakeDue();
+  // What a reply is likely to have, at most `most` where that is not negative; and what it had.
+  TokenCount LikelyReply(TokenCount most) const;
+  void AddReply(TokenCount token_count);
   // What restoring so many tokens from a tier below is expected to take.
   double RestoreMs(TokenCount token_count) const;
   // A restore that was completed.
@@ -66,6 +69,7 @@ class IdleRent {
   std::uint64_t row_bytes_ = 0;
   double due_ms_ = 0;
   TokenCount due_tokens_ = 0;
+  double reply_tokens_ = 32;                      // until replies were seen
   double restore_ms_per_byte_ = 0.5 / (1 << 20);  // until a restore was seen: 2 GiB/s
 };
 

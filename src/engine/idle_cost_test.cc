@@ -57,9 +57,9 @@ TEST(IdleCostTest, ARowIsKAndVOfAllLayers) {
 
 TEST(IdleRentTest, IsDueAfterAFewTokensAndCountsEachOnce) {
   IdleRent rent({.decode_ms = 1, .prefill_ms = 2}, 1024);
-  rent.AddStep(10, /*prefills=*/false);
+  rent.AddDecode(10);
   EXPECT_EQ(rent.TakeDue(), 0);
-  rent.AddStep(10, /*prefills=*/true);
+  rent.AddPrefill(10);
   EXPECT_DOUBLE_EQ(rent.TakeDue(), 30);
   EXPECT_EQ(rent.TakeDue(), 0);
 }
@@ -70,7 +70,14 @@ TEST(IdleRentTest, ExpectsRestoresToTakeWhatTheyTook) {
   for (int i = 0; i < 40; ++i) rent.AddRestore(10 << 20, 100);
   EXPECT_GT(rent.RestoreMs(100), before);
   EXPECT_NEAR(rent.RestoreMs(100), 1000, 10);
-  EXPECT_GE(rent.RestoreMs(0), 1) << "a restore is never free";
+  EXPECT_GT(rent.RestoreMs(0), 0) << "a restore is never free";
+}
+
+TEST(IdleRentTest, LearnsHowLongRepliesAre) {
+  IdleRent rent({.decode_ms = 1, .prefill_ms = 1}, 1024);
+  EXPECT_EQ(rent.LikelyReply(5), 5) << "no more than asked for";
+  for (int i = 0; i < 40; ++i) rent.AddReply(400);
+  EXPECT_NEAR(rent.LikelyReply(-1), 400, 1);
 }
 
 TEST(IdleRentTest, IsUnknownWithoutAMeasurement) { EXPECT_FALSE(IdleRent().is_known()); }

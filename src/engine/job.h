@@ -56,6 +56,8 @@ struct Job {
   std::unique_ptr<Restorer> restorer;
   std::unique_ptr<Recorder> recorder;
 
+  TokenCount rent_paid_tokens = 0;  // tokens to come for which idle sequences were charged already
+
   RequestTimings timings;
   EngineClock::time_point submitted = EngineClock::now();
   EngineClock::time_point phase_start = submitted;  // of restore, prefill or decode

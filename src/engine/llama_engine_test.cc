@@ -363,6 +363,18 @@ TEST_F(LlamaEngineTest, CommonPrefixOfConcurrentRequestsIsComputedOnce) {
   EXPECT_EQ(cache_.segment_count(), 4u + 3u + 4u);
 }
 
+// By what each waited for its first token, in the same steps.
+TEST_F(LlamaEngineTest, AShortPromptDoesNotWaitForALongOne) {
+  options_.context_tokens = 8192;
+  Open();
+  const auto longer = Submit(Greedy(SomeTokens(6000, 70), 1));
+  const auto shorter = Submit(Greedy(SomeTokens(100, 71), 1));
+  const Reply short_reply = Collect(*shorter);
+  const Reply long_reply = Collect(*longer);
+  EXPECT_EQ(long_reply.timings().computed_tokens, 6000);
+  EXPECT_LT(short_reply.timings().prefill_ms, long_reply.timings().prefill_ms / 2);
+}
+
 TEST_F(LlamaEngineTest, CancelWhileQueuedLeavesNothing) {
   options_.parallel = 1;
   Open();

@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "base/log.h"
+#include "engine/aligned_arrays.h"
 #include "engine/gguf_files.h"
 #include "engine/state_fields.h"
 #include "skippy/options.h"
@@ -168,6 +169,7 @@ class Loader {
   Loader(const EngineOptions& options, Env* env) : options_(options), env_(env) {}
 
   Result<LoadedLlama> Run() {
+    UseAlignedArrays();
     SKIPPY_RETURN_IF_ERROR(CheckOptions());
     SKIPPY_ASSIGN_OR_RETURN(out_.model_files, ListModelFiles(env_, options_.model_path));
     SKIPPY_ASSIGN_OR_RETURN(rope_tensors_, ReadRopeTensors(out_.model_files));

@@ -208,6 +208,7 @@ void Scheduler::Start(JobPtr job, const std::optional<PrefixSource>& found) {
   }
   job->phase_start = EngineClock::now();
   StartRestore(job.get());
+  ChargeRentAhead(job.get());
   LogDebug("request {}: lane {}, {} of {} tokens from L1", job->request.id,
            static_cast<int>(job->lane), held, table_.at(job->lane).tokens.size());
   running_.push_back(std::move(job));
@@ -356,6 +357,7 @@ void Scheduler::CloseLane(Job* job) {
 }
 
 void Scheduler::Finish(Job* job, Job::End end) {
+  rent_.AddReply(job->timings.generated_tokens);
   {
     const CpuCharge charge(job);
     if (job->phase == Job::Phase::kRestoring) {

@@ -86,7 +86,9 @@ class Scheduler {
   void UpdateStatus();
 
   // scheduler_residents.cc: what idle sequences cost, and their way into the tiers below.
+  void ChargeRentAhead(Job* job);
   void ChargeRent();
+  void CollectRent();
   bool CanComeBack(LaneId lane);
   bool RecordResident();
   // Hands a resident that was not recorded yet to the cache; false when it cannot be.

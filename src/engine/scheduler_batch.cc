@@ -30,30 +30,32 @@ void Scheduler::AddShare(Job* job, TokenCount token_count) {
   shares_.push_back({job, token_count, want_logits ? static_cast<int>(batch_.size()) - 1 : -1});
 }
 
-// Equal parts; what one does not need goes to the others. In order of admission.
+// In turns of a whole step: who has computed fewest steps' worth of the prompt comes first, then
+// who came first. So a short prompt does not wait for long ones, long ones advance alike, and the
+// cells of a prompt lie side by side, which attention is faster with than with parts of every
+// prompt in every step. What the first does not need goes to the next.
 std::vector<std::pair<Job*, TokenCount>> Scheduler::SplitPrefill(TokenCount budget) const {
-  std::vector<std::pair<Job*, TokenCount>> parts;
+  std::vector<Job*> order;
   for (const JobPtr& job : running_) {
     if (job->phase == Job::Phase::kComputing && !IsDecoding(*job)) {
-      // A step ends where a checkpoint is wanted.
-      const std::optional<TokenCount> rung =
-          table_.at(job->lane).ladder.Next(context_->lanes().Length(job->lane));
-      const TokenCount to_rung = rung ? *rung - context_->lanes().Length(job->lane) : Pending(*job);
-      parts.emplace_back(job.get(), std::min(Pending(*job), to_rung));
+      order.push_back(job.get());
     }
   }
-  std::vector<std::size_t> order(parts.size());
-  for (std::size_t i = 0; i < order.size(); ++i) {
-    order[i] = i;
-  }
-  std::stable_sort(order.begin(), order.end(), [&parts](std::size_t a, std::size_t b) {
-    return parts[a].second < parts[b].second;
+  const TokenCount turn = context_->ubatch_tokens();
+  std::stable_sort(order.begin(), order.end(), [turn](const Job* a, const Job* b) {
+    return a->timings.computed_tokens / turn < b->timings.computed_tokens / turn;
   });
-  for (std::size_t n = 0; n < order.size(); ++n) {
-    const auto sharers = static_cast<TokenCount>(order.size() - n);
-    TokenCount& part = parts[order[n]].second;
-    part = std::min(part, (budget + sharers - 1) / sharers);
-    budget -= part;
+  std::vector<std::pair<Job*, TokenCount>> parts;
+  for (Job* job : order) {
+    if (budget == 0) {
+      break;
+    }
+    // A step ends where a checkpoint is wanted.
+    const TokenCount have = context_->lanes().Length(job->lane);
+    const std::optional<TokenCount> rung = table_.at(job->lane).ladder.Next(have);
+    const TokenCount wanted = std::min(Pending(*job), rung ? *rung - have : Pending(*job));
+    parts.emplace_back(job, std::min(wanted, budget));
+    budget -= parts.back().second;
   }
   return parts;
 }
@@ -69,9 +71,7 @@ void Scheduler::BuildBatch() {
   const TokenCount budget =
       std::max<TokenCount>(0, context_->ubatch_tokens() - static_cast<TokenCount>(batch_.size()));
   for (const auto& [job, token_count] : SplitPrefill(budget)) {
-    if (token_count > 0) {
-      AddShare(job, token_count);
-    }
+    AddShare(job, token_count);
   }
 }
 

@@ -1,4 +1,6 @@
 // Sequences that stay after their request: when they leave, and that what they hold is not lost.
+#include <algorithm>
+
 #include "base/log.h"
 #include "engine/scheduler.h"
 
@@ -67,14 +69,39 @@ bool Scheduler::CanComeBack(LaneId lane) {
   return options_.cache->Peek(*domain, sequence.tokens, length, options_.resume_rule) == length;
 }
 
-// Before the step is computed, so that a long prefill does not run beside cells that it would have
-// paid for.
+// What the request is known and likely to compute, before it takes cells: beside sequences that it
+// would drive out anyway it would get high ones, and every step would look at the gap below them.
+void Scheduler::ChargeRentAhead(Job* job) {
+  if (!rent_.is_known() || options_.cache == nullptr) {
+    return;
+  }
+  // What a restore leaves to be computed is charged when it is.
+  const TokenCount pending = job->phase == Job::Phase::kRestoring ? 0 : Pending(*job);
+  const TokenCount reply = rent_.LikelyReply(job->request.max_tokens);
+  job->rent_paid_tokens = pending + reply;
+  rent_.AddPrefill(pending);
+  rent_.AddDecode(reply);
+  CollectRent();
+}
+
+// What a step computes beyond what was charged ahead.
 void Scheduler::ChargeRent() {
   if (!rent_.is_known() || options_.cache == nullptr) {
     return;
   }
-  const bool prefills = batch_.size() > shares_.size();
-  rent_.AddStep(static_cast<TokenCount>(batch_.size()), prefills);
+  for (const Share& share : shares_) {
+    const TokenCount paid = std::min(share.token_count, share.job->rent_paid_tokens);
+    share.job->rent_paid_tokens -= paid;
+    if (share.job->prompt_done) {
+      rent_.AddDecode(share.token_count - paid);
+    } else {
+      rent_.AddPrefill(share.token_count - paid);
+    }
+  }
+  CollectRent();
+}
+
+void Scheduler::CollectRent() {
   const double due_ms = rent_.TakeDue();
   if (due_ms <= 0) {
     return;
