@@ -19,6 +19,7 @@ constexpr TokenCount kContextTokens = 2048;
 // Takes everything until the client hangs up.
 class CountingSink final : public StreamSink {
  public:
+  void AddTrailer(std::string /*name*/, std::string /*value*/) override {}
   bool Write(std::string_view bytes) override {
     byte_count_ += bytes.size();
     return byte_count_ < kBytesMax;

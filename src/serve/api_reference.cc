@@ -49,7 +49,11 @@ answered with 400 and its name, as is a prompt that does not fit the context
 Every answer also has `timings` (in a stream, its last chunks): the request's id, tokens from each
 tier (`cached_l1`, `cached_l2`, `cached_l3`), `computed` and `generated` ones, milliseconds in the
 queue, restoring, computing the prompt and decoding. Every answer has the header `X-Request-Id`;
-answers that are not streamed have `X-Skippy-Cache` with the same figures too.
+`X-Skippy-Cache` has the same figures, in a stream as a trailer: a header that follows the body.
+
+256 requests are served at a time; more are answered 429 with `Retry-After`. A body may have 64 MiB.
+A request must arrive within two minutes, however slowly it trickles in, and within five seconds
+while others wait for a thread: then it is answered 408, or the connection ends.
 
 A request with `max_tokens: 0` (`max_output_tokens: 0`) prewarms: it computes and records the
 prompt and is answered without text.

@@ -10,6 +10,7 @@ namespace skippy {
 namespace {
 
 using Clock = std::chrono::steady_clock;
+constexpr const char* kCacheHeader = "X-Skippy-Cache";
 using NameSpaceDigest = OpaqueBytes<struct NameSpaceDigestTag, 32>;
 
 // Everything one request needs from its arrival to its last byte.
@@ -77,7 +78,7 @@ HttpResponse AnswerPlain(Exchange& exchange, const HttpRequest& http) {
   Json answer = exchange.dialect->answer(ContextOf(exchange), *exchange.run);
   answer["timings"] = TimingsJson(usage.total, exchange.head.id);
   HttpResponse response;
-  response.headers.emplace_back("X-Skippy-Cache", CacheHeader(usage.total));
+  response.headers.emplace_back(kCacheHeader, CacheHeader(usage.total));
   response.body = DumpJson(answer);
   return response;
 }
@@ -99,6 +100,7 @@ void WriteStream(Exchange& exchange, StreamSink& sink) {
       sent = events->Fail(end == ReplyRun::End::kFailed ? exchange.run->error() : Cancelled());
     }
   }
+  sink.AddTrailer(kCacheHeader, CacheHeader(exchange.run->usage().total));
   NoteOutcome(exchange, sent ? OutcomeName(end) : OutcomeName(ReplyRun::End::kClientGone));
   exchange.run.reset();
 }
@@ -124,6 +126,7 @@ HttpResponse Answer(Exchange& exchange, const std::shared_ptr<Exchange>& shared,
   HttpResponse response;
   response.content_type = std::string(kEventStreamContentType);
   response.stream = [shared](StreamSink& sink) { WriteStream(*shared, sink); };
+  response.trailers = {kCacheHeader};
   return response;
 }
 

@@ -9,14 +9,12 @@
 #include <cctype>
 #include <cerrno>
 #include <cstring>
-#include <deque>
 #include <optional>
-#include <system_error>
 #include <thread>
 
 #include "base/log.h"
-#include "base/mutex.h"
 #include "serve/api_error.h"
+#include "serve/connection_threads.h"
 
 namespace skippy {
 namespace {
@@ -73,84 +71,29 @@ class DataSinkAdapter final : public StreamSink {
       : sink_(sink), client_gone_(std::move(client_gone)) {}
   bool Write(std::string_view bytes) override { return sink_.write(bytes.data(), bytes.size()); }
   bool ClientGone() override { return client_gone_(); }
+  void AddTrailer(std::string name, std::string value) override {
+    trailers_.emplace(std::move(name), std::move(value));
+  }
+  void End() { trailers_.empty() ? sink_.done() : sink_.done_with_trailer(trailers_); }
 
  private:
+  httplib::Headers trailers_;
   httplib::DataSink& sink_;
   const std::function<bool()> client_gone_;
 };
 
-// A thread for each connection that waits for one, up to a bound, then a bounded queue. The
-// library's own pool counts a thread as idle until it has woken up, so that of a burst of
-// connections some would wait behind others' streams. Threads stay until shutdown.
-class ConnectionThreads final : public httplib::TaskQueue {
+// The library's own pool counts a thread as idle until it has woken up, so that of a burst of
+// connections some would wait behind others' streams, and it has no limit on the time of a request.
+class TaskQueueAdapter final : public httplib::TaskQueue {
  public:
-  explicit ConnectionThreads(std::size_t threads_max) : threads_max_(threads_max) {}
-
+  explicit TaskQueueAdapter(const ConnectionThreads::Limits& limits) : threads_(limits) {}
   bool enqueue(std::function<void()> connection) override {
-    MutexLock lock(mu_);
-    if (waiting_.size() >= kWaitingMax) {
-      return false;
-    }
-    waiting_.push_back(std::move(connection));
-    if (waiting_.size() > idle_ && threads_.size() < threads_max_) {
-      StartThread();
-    }
-    changed_.NotifyOne();
-    return true;
+    return threads_.Enqueue(std::move(connection), TakeAcceptedSocket());
   }
-
-  void shutdown() override {
-    std::vector<std::thread> threads;
-    {
-      MutexLock lock(mu_);
-      stopping_ = true;
-      changed_.NotifyAll();
-      threads.swap(threads_);
-    }
-    for (std::thread& thread : threads) {
-      thread.join();
-    }
-  }
+  void shutdown() override { threads_.Shutdown(); }
 
  private:
-  void StartThread() REQUIRES(mu_) {
-    try {
-      threads_.emplace_back([this] { Work(); });
-    } catch (const std::system_error& error) {
-      // The connection waits for one of the threads that exist.
-      LogWarning("cannot start a thread for a connection: {}", error.what());
-    }
-  }
-
-  void Work() {
-    while (std::function<void()> connection = Take()) {
-      connection();
-    }
-  }
-
-  // Empty when there is nothing left to do.
-  std::function<void()> Take() {
-    MutexLock lock(mu_);
-    ++idle_;
-    while (waiting_.empty() && !stopping_) {
-      changed_.Wait(mu_);
-    }
-    --idle_;
-    if (waiting_.empty()) {
-      return nullptr;
-    }
-    std::function<void()> connection = std::move(waiting_.front());
-    waiting_.pop_front();
-    return connection;
-  }
-
-  const std::size_t threads_max_;
-  Mutex mu_;
-  CondVar changed_;
-  std::deque<std::function<void()>> waiting_ GUARDED_BY(mu_);
-  std::vector<std::thread> threads_ GUARDED_BY(mu_);
-  std::size_t idle_ GUARDED_BY(mu_) = 0;
-  bool stopping_ GUARDED_BY(mu_) = false;
+  ConnectionThreads threads_;
 };
 
 // One of the admitted requests; gives its place back when the last byte is out.
@@ -219,8 +162,15 @@ Status HttplibServer::Create() {
 }
 
 void HttplibServer::Configure() {
-  const auto threads_max = static_cast<std::size_t>(options_.clients_max + kSpareThreads);
-  server_->new_task_queue = [threads_max] { return new ConnectionThreads(threads_max); };
+  const ConnectionThreads::Limits limits{
+      .threads_max = static_cast<std::size_t>(options_.clients_max + kSpareThreads),
+      .waiting_max = kWaitingMax,
+      .receive_time = std::chrono::milliseconds(options_.receive_timeout_ms),
+      .receive_time_crowded = std::chrono::milliseconds(options_.receive_timeout_crowded_ms)};
+  server_->new_task_queue = [limits] { return new TaskQueueAdapter(limits); };
+  // Called when an answer is made; streams are written after it.
+  server_->set_logger(
+      [](const httplib::Request&, const httplib::Response&) { ConnectionThreads::EndAnswer(); });
   server_->set_payload_max_length(options_.body_bytes_max);
   server_->set_read_timeout(std::chrono::milliseconds(options_.read_timeout_ms));
   server_->set_write_timeout(std::chrono::milliseconds(options_.write_timeout_ms));
@@ -355,9 +305,12 @@ void HttplibServer::Handle(const Route& route, const httplib::Request& from, htt
     return;
   }
   if (reader != nullptr && !ReadBody(*reader, request.body)) {
-    to.status = request.body.size() > options_.body_bytes_max ? 413 : 400;
+    to.status = request.body.size() > options_.body_bytes_max ? 413
+                : ConnectionThreads::IsCutOff()               ? 408
+                                                              : 400;
     return;
   }
+  ConnectionThreads::BeginAnswer();
   if (!options_.api_keys.empty()) {
     request.api_key = OfferedKey(from);
   }
@@ -380,13 +333,18 @@ void HttplibServer::Send(HttpResponse&& response, const HttpRequest& request,
     return;
   }
   to.set_header("Cache-Control", "no-cache");
+  for (const std::string& name : response.trailers) {
+    to.set_header("Trailer", name);
+  }
   to.set_chunked_content_provider(
       response.content_type,
       [stream = std::move(response.stream), client_gone = request.client_gone, admission](
           std::size_t, httplib::DataSink& sink) {
         DataSinkAdapter adapter(sink, client_gone);
+        ConnectionThreads::BeginAnswer();
         stream(adapter);
-        sink.done();
+        adapter.End();
+        ConnectionThreads::EndAnswer();
         return true;
       });
 }
@@ -408,6 +366,8 @@ void HttplibServer::DescribeError(const httplib::Request& request,
       response.status = 405;
       response.set_header("Allow", allowed);
     }
+  } else if (response.status == 408) {
+    error.message = "the request did not arrive in time";
   } else if (response.status == 413) {
     error.message = "the request body is larger than the server's limit of " +
                     std::to_string(options_.body_bytes_max) + " bytes";

@@ -17,10 +17,12 @@ struct HttpServerOptions {
   int port = 0;           // 0: any free port, see port()
   int clients_max = 256;  // concurrent requests on routes that are not open; more get 429
   std::size_t body_bytes_max = 64U << 20;
-  int read_timeout_ms = 30'000;       // silence in the middle of a request
-  int write_timeout_ms = 60'000;      // a client that does not take what is sent
-  std::vector<std::string> api_keys;  // none: no key is asked for
-  std::string ssl_cert_file;          // both or none
+  int read_timeout_ms = 30'000;            // silence in the middle of a request
+  int receive_timeout_ms = 120'000;        // a whole request, however it trickles in
+  int receive_timeout_crowded_ms = 5'000;  // the same while others wait for a thread
+  int write_timeout_ms = 60'000;           // a client that does not take what is sent
+  std::vector<std::string> api_keys;       // none: no key is asked for
+  std::string ssl_cert_file;               // both or none
   std::string ssl_key_file;
 };
 

@@ -33,6 +33,9 @@ class StreamSink {
   // Sends at once. False: the client is gone, the rest is of no use.
   virtual bool Write(std::string_view bytes) = 0;
   virtual bool ClientGone() = 0;
+  // A header that is only known at the end; it follows the body. One of those that the response's
+  // `trailers` announce.
+  virtual void AddTrailer(std::string name, std::string value) = 0;
 };
 
 struct HttpResponse {
@@ -43,6 +46,7 @@ struct HttpResponse {
   // Set: `body` is ignored and this writes it, on the connection's thread, after the status line
   // and the headers went out. The body ends when it returns.
   std::function<void(StreamSink&)> stream;
+  std::vector<std::string> trailers;  // names of headers that may follow a streamed body
 };
 
 // Called on many threads at once. Must not throw.

@@ -7,6 +7,7 @@
 #include <thread>
 #include <vector>
 
+#include "http/raw_connection.h"
 #include "serve/server_test_fixture.h"
 
 namespace skippy {
@@ -231,6 +232,22 @@ TEST_F(ServerStreamTest, FinishesForThoseWhoStayWhenHalfOfTheClientsLeave) {
     thread.join();
   }
   EXPECT_EQ(finished, kClients / 2);
+}
+
+TEST_F(ServerTest, AStreamSaysAtItsEndWhereItsPromptCameFrom) {
+  StartReplying("hello");
+  testing::RawConnection client(server_->port());
+  const std::string body = Streamed(Chat("x")).dump();
+  ASSERT_TRUE(
+      client.Send("POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nConnection: close\r\n"
+                  "Content-Type: application/json\r\nContent-Length: " +
+                  std::to_string(body.size()) + "\r\n\r\n" + body));
+  const std::string answer = client.ReadAll();
+  EXPECT_NE(answer.find("Trailer: X-Skippy-Cache\r\n"), std::string::npos) << answer;
+  const std::size_t end = answer.find("data: [DONE]");
+  ASSERT_NE(end, std::string::npos) << answer;
+  EXPECT_NE(answer.find("0\r\nX-Skippy-Cache: l1=0;l2=0;l3=0;computed=", end), std::string::npos)
+      << answer.substr(end);
 }
 
 }  // namespace

@@ -249,9 +249,11 @@ describe('curl', () => {
       '--silent', '--no-buffer', '--include', '--header', 'Content-Type: application/json',
       '--data', body, `${server.url}/v1/chat/completions`]);
     const [head, ...rest] = stdout.split('\r\n\r\n');
+    assert.match(head, /trailer: x-skippy-cache/i);
     assert.match(head, /content-type: text\/event-stream/i);
     assert.doesNotMatch(head, /access-control/i);
     const events = rest.join('').split('\n\n').filter((event) => event !== '');
+    assert.match(events.pop(), /^x-skippy-cache: l1=\d+;l2=\d+;l3=\d+;computed=\d+;/i);
     assert.ok(events.every((event) => event.startsWith('data: ')), stdout);
     assert.equal(events.at(-1), 'data: [DONE]');
     events.slice(0, -1).forEach((event) => JSON.parse(event.slice('data: '.length)));

@@ -72,6 +72,36 @@ class ExplainTest(ServerTest):
         shown = self.run_verb(server, '--json', reply.body['id'])
         self.assertEqual(json.loads(shown.stdout)['prefix'], prefix)
 
+    def test_reasons_that_are_not_a_loss(self):
+        server = self.start()
+        prompt = server.tokenize(doc(100, 5))
+        longer = prompt + server.tokenize(doc(60, 6))
+
+        def reason(tokens, **more):
+            reply = server.complete(tokens, max_tokens=1, **more)
+            return self.explain(server, reply)['prefix']['reason']
+        self.assertEqual(reason(prompt), 'never_seen')
+        self.assertEqual(reason(prompt), 'complete')
+        self.assertEqual(reason(longer), 'new_text')
+        self.assertEqual(reason(longer, cache_prompt=False), 'not_asked')
+
+    def test_what_left_the_engine_is_used_from_32_tokens_on_and_only_if_recorded(self):
+        server = self.start('-c', '1024')
+        fields = {'kept': {}, 'lost': {'prompt_cache_retention': 'in_memory'}}
+        prompts = {name: server.tokenize(doc(400, 20 + i))[:450] for i, name in enumerate(fields)}
+        for name, more in fields.items():
+            server.complete(prompts[name], max_tokens=1, **more)
+        large = server.tokenize(doc(990, 7))[:990]
+        server.complete(large, max_tokens=1)  # takes all cells
+        server.wait_until_durable()
+        begins_alike = prompts['kept'][:20] + server.tokenize(doc(60, 8))
+        for tokens, reason in ((begins_alike, 'below_minimum'), (prompts['lost'], 'not_kept')):
+            reply = server.complete(tokens, max_tokens=1)
+            self.assertLess(reply.cached, 20)
+            explained = self.explain(server, reply)['prefix']
+            self.assertEqual(explained['reason'], reason)
+            server.complete(large, max_tokens=1)
+
     def test_a_divergence_is_quoted_unless_text_is_off(self):
         for options, quoted in (((), True), (('--no-explain-text',), False)):
             server = self.start_cold(*options)

@@ -5,6 +5,7 @@ streams of which half hang up, with TLS, and with isolation by key."""
 import http.client
 import os
 import random
+import socket
 import ssl
 import subprocess
 import threading
@@ -24,15 +25,50 @@ class SafetyTest(ServerTest):
         self.assertEqual(code, 200, body)
         return body['usage']['prompt_tokens_details']['cached_tokens']
 
+    @staticmethod
+    def footprint(server):
+        """(threads, open files besides packs, resident bytes) of the server."""
+        folder = f'/proc/{server.process.pid}'
+        with open(f'{folder}/statm', encoding='ascii') as file:
+            resident = int(file.read().split()[1]) * os.sysconf('SC_PAGE_SIZE')
+        files = 0
+        for name in os.listdir(f'{folder}/fd'):
+            try:
+                files += '/packs/' not in os.readlink(f'{folder}/fd/{name}')
+            except FileNotFoundError:  # closed meanwhile
+                pass
+        return len(os.listdir(f'{folder}/task')), files, resident
+
     def test_of_256_streams_those_that_stay_finish_and_nothing_leaks(self):
         server = self.start('-np', '8', '-c', '8192')
-        rng = random.Random(SEED)
+        _, files_before, _ = self.footprint(server)
+        footprints = []
+        for burst in range(3):
+            self.stream_256(server, SEED + burst)
+            # Connections are closed by a thread that may not have run yet.
+            wait_for(lambda: self.footprint(server)[1] <= files_before, 'descriptors')
+            footprints.append(self.footprint(server))
+        # What the first burst brought stays for the next: threads, and the memory they used.
+        first, last = footprints[0], footprints[-1]
+        self.assertLessEqual(last[0], first[0] + 32, footprints)
+        self.assertLessEqual(last[0], 256 + 16 + 24, footprints)
+        self.assertLessEqual(last[2], first[2] + (16 << 20), footprints)
+        status = server.wait_until_durable()
+        self.assertEqual(status['engine']['lanes_busy'], 0)
+        self.assertEqual(status['activity']['write_queue_bytes'], 0)
+        # Nothing is pinned any more: everything can be removed.
+        self.assertEqual(call(server.management_port, 'DELETE', '/api/runtime/kv-cache')[0], 200)
+        self.assertEqual(server.status()['usage']['manifests'], 0)
+        self.assertEqual(server.complete('The river', max_tokens=2).usage['completion_tokens'], 2)
+
+    def stream_256(self, server, seed):
+        rng = random.Random(seed)
         leaves = [rng.randrange(1, 6) if i % 2 else None for i in range(256)]
         results = [None] * len(leaves)
 
         def client(index):
-            body = completion_body(doc(8, index), max_tokens=12, ignore_eos=True, stream_options={
-                'include_usage': True})
+            body = completion_body(doc(8, 1000 * seed + index), max_tokens=12, ignore_eos=True,
+                                   stream_options={'include_usage': True})
             results[index] = server.stream(COMPLETION, body, stop_after=leaves[index])
         threads = [threading.Thread(target=client, args=(i,)) for i in range(len(leaves))]
         for thread in threads:
@@ -41,16 +77,21 @@ class SafetyTest(ServerTest):
             thread.join()
         for index, stay in enumerate(leaves):
             if stay is None:
-                self.assertTrue(results[index].done, (index, SEED))
+                self.assertTrue(results[index].done, (index, seed))
                 self.assertEqual(results[index].usage['completion_tokens'], 12)
         server.wait_until_idle()
-        status = server.wait_until_durable()
-        self.assertEqual(status['engine']['lanes_busy'], 0)
-        self.assertEqual(status['activity']['write_queue_bytes'], 0)
-        # Nothing is pinned any more: everything can be removed.
-        self.assertEqual(call(server.management_port, 'DELETE', '/api/runtime/kv-cache')[0], 200)
-        self.assertEqual(server.status()['usage']['manifests'], 0)
+
+    def test_300_half_open_connections_leave_room_for_others(self):
+        server = self.start_cold()
+        half_open = []
+        for _ in range(300):
+            client = socket.create_connection(('127.0.0.1', server.port))
+            self.addCleanup(client.close)
+            client.sendall(b'POST /v1/completions HTTP/1.1\r\nHost: x\r\nX-Long: ')
+            half_open.append(client)
+        # All threads are taken; those that do not go on give theirs away.
         self.assertEqual(server.complete('The river', max_tokens=2).usage['completion_tokens'], 2)
+        self.assertEqual(call(server.port, 'GET', '/health')[0], 200)
 
     def test_tls_with_a_certificate(self):
         certificate, key = (os.path.join(self.work, name) for name in ('c.pem', 'k.pem'))
