@@ -10,6 +10,7 @@ from skippy_server import MODEL, ServerTest, doc
 
 CHAT, COMPLETION = '/v1/chat/completions', '/v1/completions'
 TOOLS_TEMPLATE = os.path.join(os.path.dirname(os.path.abspath(__file__)), 'tools_template.jinja')
+RAM = ('--cache-ram', '64')
 TOOL_OPTIONS = ('--chat-template-file', TOOLS_TEMPLATE)
 
 
@@ -51,6 +52,12 @@ def write_lora(out, seed, rank=4, width=256):
 class IssueTest(ServerTest):
     """A test that runs its steps in every tier."""
 
+    def to_tier(self, tier, server, *options, model=MODEL):
+        """The server that finds what was asked so far in that tier: L1, L2 or L3, in this order."""
+        if tier == 'L2':
+            self.push_out(server)
+        return self.restart(server, *options, model=model) if tier == 'L3' else server
+
     def restart(self, server, *options, model=MODEL):
         """A kill once everything is durable: what the new server finds comes from the disk."""
         server.wait_until_durable()
@@ -67,12 +74,11 @@ class IssueTest(ServerTest):
     def each_tier(self, *options, model=MODEL):
         """Yields (tier, server): first a server that computes, then the same one with nothing in
         L1, then one that finds everything on disk."""
-        ram = ('--cache-ram', '64')
-        server = self.start(*options, *ram, model=model)
+        server = self.start(*options, *RAM, model=model)
         yield 'L1', server
         self.push_out(server)
         before = server.engine()
         yield 'L2', server
         after = server.engine()
         self.assertEqual(after['cached_l3_tokens_total'], before['cached_l3_tokens_total'])
-        yield 'L3', self.restart(server, *options, *ram, model=model)
+        yield 'L3', self.restart(server, *options, *RAM, model=model)

@@ -5,7 +5,7 @@ lose what another one can use. Method: restarts with other options, adapters and
 import os
 import random
 
-from issue_server import CHAT, IssueTest, with_bos, write_lora
+from issue_server import CHAT, RAM, IssueTest, with_bos, write_lora
 from skippy_server import (
     MODEL, chat_body, code_word, doc, main, question, run_threads)
 
@@ -16,17 +16,19 @@ class RestoreTest(IssueTest):
     # Case A5.
     def test_a_prompt_is_right_while_it_is_still_being_written(self):
         # L1 holds one of these prompts: the second request needs what is being written.
-        server = self.start('-c', '768')
-        for seed in range(10):
-            messages = question(seed, 300)
-            head = [{'role': 'user', 'content': messages[0]['content'].split('What is')[0]}]
-            server.chat(head, max_tokens=1)
-            server.complete(doc(120, 500 + seed), max_tokens=1)
-            reply = server.chat(messages)
-            self.assertIn(code_word(seed), reply.text)
-            self.assertLess(reply.cached, reply.prompt_tokens)
-        self.assertEqual(server.engine()['restores_failed_total'], 0)
-        self.assertGreater(server.engine()['cached_l3_tokens_total'], 0)
+        for options, tier in (((), 'l3'), (RAM, 'l2')):
+            server = self.start('-c', '768', *options, root=os.path.join(self.work, tier))
+            for seed in range(10):
+                messages = question(seed, 300)
+                head = [{'role': 'user', 'content': messages[0]['content'].split('What is')[0]}]
+                server.chat(head, max_tokens=1)
+                server.complete(doc(120, 500 + seed), max_tokens=1)
+                reply = server.chat(messages)
+                self.assertIn(code_word(seed), reply.text)
+                self.assertLess(reply.cached, reply.prompt_tokens)
+            self.assertEqual(server.engine()['restores_failed_total'], 0)
+            self.assertGreater(server.engine()[f'cached_{tier}_tokens_total'], 0)
+            server.stop()
 
     # Case B3: an adapter for one request is refused, one for all is part of the identity.
     def test_adapters_are_worlds_of_their_own(self):

@@ -4,7 +4,7 @@ messages and tool calls. Method: conversations over the API; cached_tokens in ea
 
 import json
 
-from issue_server import CHAT, TOOL_OPTIONS, IssueTest, tool
+from issue_server import CHAT, RAM, TOOL_OPTIONS, IssueTest, tool
 from skippy_server import call, chat_body, doc, main, question
 
 USER = {'role': 'user', 'content': 'Edit the file.'}
@@ -27,7 +27,7 @@ class TurnBoundaryTest(IssueTest):
 
     # Case J1.
     def test_text_that_tokenizes_otherwise_costs_the_answer_at_most(self):
-        server = self.start()
+        server = self.start(*RAM)
         asked = []
         for number, text in enumerate(('One.\n\nTwo.', 'a ~ b ~ c', '**x:** 1\n**y:** 2')):
             messages = [{'role': 'user', 'content': f'{doc(60, number)} Repeat: {text}'}]
@@ -38,15 +38,17 @@ class TurnBoundaryTest(IssueTest):
             self.assertGreaterEqual(second.cached, first.prompt_tokens - 1)
             self.assertLess(second.cached, second.prompt_tokens)
             asked.append((following, first.prompt_tokens))
-        server = self.restart(server)
-        for following, prompt_tokens in asked:
-            reply = server.chat(following, max_tokens=4)
-            self.assertGreaterEqual(reply.cached, prompt_tokens - 1)
-            self.assertGreater(reply.body['timings']['cached_l3'], prompt_tokens // 2)
+        for tier in ('L2', 'L3'):
+            server = self.to_tier(tier, server, *RAM)
+            for following, prompt_tokens in asked:
+                reply = server.chat(following, max_tokens=4)
+                self.assertGreaterEqual(reply.cached, prompt_tokens - 1, tier)
+                from_tier = reply.body['timings'][f'cached_{tier.lower()}']
+                self.assertGreater(from_tier, prompt_tokens // 2, tier)
 
     # Case J3.
     def test_replayed_arguments_keep_their_order_and_spelling(self):
-        server = self.start(*TOOL_OPTIONS)
+        server = self.start(*TOOL_OPTIONS, *RAM)
         head = [{'role': 'system', 'content': doc(200, 1)}, USER]
         first = head + [call_message(), result_message('done')]
         code, rendered = call(server.port, 'POST', '/apply-template',
@@ -55,18 +57,20 @@ class TurnBoundaryTest(IssueTest):
         self.assertIn(f'<function=edit>{ARGUMENTS}</function>', rendered['prompt'])
         server.chat(first, tools=EDIT, tool_choice='none', max_tokens=2)
         ordered = json.dumps(json.loads(ARGUMENTS), sort_keys=True)
-        for tier in ('L1', 'L3'):
+        for tier in ('L1', 'L2', 'L3'):
+            server = self.to_tier(tier, server, *TOOL_OPTIONS, *RAM)
             same = server.chat(first, tools=EDIT, tool_choice='none', max_tokens=2)
             self.assertEqual(same.cached, same.prompt_tokens - 1, tier)
             changed = server.chat(head + [call_message(ordered), result_message('done')],
                                   tools=EDIT, tool_choice='none', max_tokens=2)
             self.assertGreater(changed.prompt_tokens, changed.cached, tier)
             self.assertGreater(changed.cached, 200, tier)
-            server = self.restart(server, *TOOL_OPTIONS)
+            if tier != 'L1':
+                self.assertGreater(same.body['timings'][f'cached_{tier.lower()}'], 200)
 
     # Case J6.
     def test_metadata_that_is_stripped_later_costs_only_what_follows_it(self):
-        server = self.start()
+        server = self.start(*RAM)
         history = [{'role': 'system', 'content': doc(400, 2)}]
         known = 0
         for turn in range(8):
@@ -81,12 +85,12 @@ class TurnBoundaryTest(IssueTest):
             self.assertEqual(code, 200)
             known = len(server.tokenize(text['prompt'])) - 4
             history += [plain, {'role': 'assistant', 'content': reply.text}]
-            if turn == 4:
-                server = self.restart(server)
+            if turn in (2, 4):
+                server = self.to_tier('L2' if turn == 2 else 'L3', server, *RAM)
 
     # Case J8.
     def test_a_call_without_content_is_part_of_the_prompt(self):
-        server = self.start(*TOOL_OPTIONS)
+        server = self.start(*TOOL_OPTIONS, *RAM)
 
         def ask(*more):
             return server.chat([USER, *more], tools=EDIT, tool_choice='none', max_tokens=2)
@@ -102,9 +106,11 @@ class TurnBoundaryTest(IssueTest):
         self.assertLess(base, empty)
         self.assertLess(empty, with_result)
         self.assertLess(with_result, two.prompt_tokens)
-        server = self.restart(server, *TOOL_OPTIONS)
-        again = ask(call_message(), result_message('done'))
-        self.assertEqual((again.cached, again.prompt_tokens), (with_result - 1, with_result))
+        for tier in ('L2', 'L3'):
+            server = self.to_tier(tier, server, *TOOL_OPTIONS, *RAM)
+            again = ask(call_message(), result_message('done'))
+            self.assertEqual((again.cached, again.prompt_tokens), (with_result - 1, with_result))
+            self.assertGreater(again.body['timings'][f'cached_{tier.lower()}'], 0)
 
     # Case J10.
     def test_roles_in_unusual_places_are_answered_or_refused_clearly(self):
