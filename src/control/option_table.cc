@@ -37,6 +37,19 @@ void AddScaledLoras(const OptionValue& value, ServeConfiguration* out) {
   });
 }
 
+void SetShares(const OptionValue& value, ServeConfiguration* out) {
+  out->engine.placement.tensor_split.clear();
+  ForEachPart(value.text, [&](const std::string& part) {
+    out->engine.placement.tensor_split.push_back(std::stof(part));
+  });
+}
+
+void AddRpcServers(const OptionValue& value, ServeConfiguration* out) {
+  ForEachPart(value.text, [&](std::string server) {
+    out->engine.placement.rpc_servers.push_back(std::move(server));
+  });
+}
+
 void AddApiKeys(const OptionValue& value, ServeConfiguration* out) {
   ForEachPart(value.text, [&](std::string key) { out->listen.api_keys.push_back(std::move(key)); });
 }
@@ -168,6 +181,46 @@ constexpr OptionSpec kTable[] = {
      .high = 1 << 16,
      .help = "layers kept on the accelerator; auto and all mean as many as fit",
      .set = [](Value v, Out out) { out->engine.gpu_layers = Int(v); }},
+    {.name = "split_mode",
+     .long_flag = "--split-mode",
+     .other_flags = "-sm",
+     .value_name = "none|layer|row|tensor",
+     .toml_key = "engine.split_mode",
+     .type = OptionType::kChoice,
+     .default_text = "layer",
+     .choices = "none|layer|row|tensor",
+     .help = "how the model is split over several devices; never part of the cache's identity",
+     .set = [](Value v, Out out) { out->engine.placement.split_mode = v.text; }},
+    {.name = "tensor_split",
+     .long_flag = "--tensor-split",
+     .other_flags = "-ts",
+     .value_name = "N0,N1,...",
+     .toml_key = "engine.tensor_split",
+     .type = OptionType::kShares,
+     .default_text = "by free memory",
+     .help = "part of the model on each device",
+     .set = SetShares},
+    {.name = "main_gpu",
+     .long_flag = "--main-gpu",
+     .other_flags = "-mg",
+     .value_name = "INDEX",
+     .toml_key = "engine.main_gpu",
+     .type = OptionType::kNumber,
+     .unit = "device",
+     .default_text = "0",
+     .low = 0,
+     .high = 255,
+     .help = "the device of split mode none",
+     .set = [](Value v, Out out) { out->engine.placement.main_gpu = Int(v); }},
+    {.name = "rpc",
+     .long_flag = "--rpc",
+     .value_name = "HOST:PORT,...",
+     .toml_key = "engine.rpc",
+     .type = OptionType::kList,
+     .default_text = "none",
+     .help = "llama.cpp RPC servers, used as devices; trust them and the network between: nothing "
+             "is encrypted",
+     .set = AddRpcServers},
     {.name = "flash_attention",
      .long_flag = "--flash-attn",
      .other_flags = "-fa",

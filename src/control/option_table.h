@@ -26,6 +26,7 @@ enum class OptionType {
   kPortOrOff,     // 0..65535 or off
   kLoopbackHost,  // localhost, ::1, 127.x.x.x
   kScaledList,    // comma-separated FILE:SCALE; repeatable
+  kShares,        // comma-separated numbers, none negative, not all 0
   kSwitch,        // a flag without a value; true or false in the file
 };
 

@@ -140,6 +140,22 @@ std::optional<OptionValue> ParsePortOrOff(const std::string& text) {
              : std::nullopt;
 }
 
+bool IsShares(const std::string& text) {
+  bool has_share = false;
+  for (std::size_t begin = 0; begin <= text.size();) {
+    const std::size_t end = std::min(text.find(',', begin), text.size());
+    const std::string part = text.substr(begin, end - begin);
+    char* rest = nullptr;
+    const float share = std::strtof(part.c_str(), &rest);
+    const bool is_number = !part.empty() && rest == part.c_str() + part.size() &&
+                           part.find_first_not_of("0123456789.") == std::string::npos;
+    if (!is_number || share < 0) return false;
+    has_share = has_share || share > 0;
+    begin = end + 1;
+  }
+  return has_share;
+}
+
 std::optional<OptionValue> Keep(const std::string& text, bool accepted) {
   return accepted ? std::optional<OptionValue>({text, 0, 0}) : std::nullopt;
 }
@@ -173,6 +189,8 @@ std::optional<OptionValue> ParseByType(const OptionSpec& spec, const std::string
       return Keep(text, IsLoopbackHost(text));
     case OptionType::kScaledList:
       return Keep(text, IsScaledList(text));
+    case OptionType::kShares:
+      return Keep(text, IsShares(text));
     case OptionType::kSwitch:
       return Keep(text, text == "true" || text == "false");
   }
@@ -218,6 +236,8 @@ std::string Expectation(const OptionSpec& spec, bool in_file) {
       return "a loopback address: 127.0.0.1, ::1 or localhost";
     case OptionType::kScaledList:
       return "FILE:SCALE, several separated by commas";
+    case OptionType::kShares:
+      return "numbers separated by commas, none negative and not all 0";
     case OptionType::kSwitch:
       return in_file ? "true or false" : "no value";
   }

@@ -14,6 +14,7 @@
 #include <utility>
 #include <vector>
 
+#include "engine/placement.h"
 #include "skippy/cache.h"
 #include "skippy/ids.h"
 #include "skippy/result.h"
@@ -279,6 +280,7 @@ struct EngineOptions {
   int threads_batch = 0;                 // 0: same as threads
   int parallel = 0;                      // lanes; 0: default (4)
   int gpu_layers = -1;                   // -1: all that fit
+  PlacementOptions placement;
   std::string flash_attention = "auto";  // on, off, auto
   std::string cache_type_k = "auto";
   std::string cache_type_v = "auto";

@@ -13,8 +13,8 @@
 #include "base/log.h"
 #include "engine/aligned_arrays.h"
 #include "engine/gguf_files.h"
+#include "engine/kv_types.h"
 #include "engine/state_fields.h"
-#include "skippy/options.h"
 
 namespace skippy {
 namespace {
@@ -22,8 +22,6 @@ namespace {
 constexpr int kDefaultLanes = 4;
 constexpr int kSequencesMax = 256;  // the library's own limit
 constexpr TokenCount kDefaultContextTokens = 8192;
-// On accelerators K and V are Q8_0 below this size of the weights and Q4_0 from it on.
-constexpr std::uint64_t kLargeWeightsBytes = 50 * kGiB;
 
 // llama.cpp says why something failed only in its log.
 struct LastError {
@@ -111,44 +109,8 @@ ggml_type ToGgml(KvType type) {
   return GGML_TYPE_F16;
 }
 
-struct KvChoice {
-  KvType k = KvType::kF16;
-  KvType v = KvType::kF16;
-  bool automatic = false;  // may be changed to F16 when the model rules it out
-  std::string source;
-};
-
-Result<KvType> NamedKvType(const std::string& name, KvType automatic) {
-  if (name == "auto" || name.empty()) {
-    return automatic;
-  }
-  const std::optional<KvType> type = ParseKvType(name);
-  if (!type) {
-    return MakeError(ErrorCode::kInvalidArgument, "cache type \"" + name + "\" is not known");
-  }
-  return *type;
-}
-
-Result<KvChoice> ChooseKvTypes(const EngineOptions& options, std::uint64_t weight_bytes) {
-  KvType automatic = KvType::kF16;
-  const bool accelerator = HasAccelerator(options);
-  if (accelerator) {
-    automatic = weight_bytes < kLargeWeightsBytes ? KvType::kQ8_0 : KvType::kQ4_0;
-  }
-  KvChoice choice;
-  SKIPPY_ASSIGN_OR_RETURN(choice.k, NamedKvType(options.cache_type_k, automatic));
-  SKIPPY_ASSIGN_OR_RETURN(choice.v, NamedKvType(options.cache_type_v, automatic));
-  choice.automatic = options.cache_type_k == "auto" && options.cache_type_v == "auto";
-  choice.source = !choice.automatic ? options.cache_type_source
-                  : accelerator     ? "default"
-                                    : "backend";
-  return choice;
-}
-
-bool IsQuantized(KvType type) { return ggml_is_quantized(ToGgml(type)); }
-
 Result<llama_flash_attn_type> ChooseFlashAttention(const EngineOptions& options,
-                                                   const KvChoice& choice) {
+                                                   const KvTypeChoice& choice) {
   if (options.flash_attention == "on" || options.flash_attention == "1") {
     return LLAMA_FLASH_ATTN_TYPE_ENABLED;
   }
@@ -160,8 +122,7 @@ Result<llama_flash_attn_type> ChooseFlashAttention(const EngineOptions& options,
         ErrorCode::kInvalidArgument,
         "flash attention must be on, off or auto, not \"" + options.flash_attention + "\"");
   }
-  // A quantised V works with flash attention only.
-  return IsQuantized(choice.v) ? LLAMA_FLASH_ATTN_TYPE_ENABLED : LLAMA_FLASH_ATTN_TYPE_AUTO;
+  return choice.flash ? LLAMA_FLASH_ATTN_TYPE_ENABLED : LLAMA_FLASH_ATTN_TYPE_AUTO;
 }
 
 class Loader {
@@ -234,6 +195,9 @@ class Loader {
     std::call_once(backend_once, llama_backend_init);
     llama_model_params params = llama_model_default_params();
     params.n_gpu_layers = options_.gpu_layers;
+    std::vector<float> shares;
+    SKIPPY_RETURN_IF_ERROR(RegisterRpcServers(options_.placement.rpc_servers));
+    SKIPPY_RETURN_IF_ERROR(ApplyPlacement(options_.placement, &shares, &params));
     if (options_.load_progress) {
       params.progress_callback = OnProgress;
       params.progress_callback_user_data =
@@ -306,7 +270,8 @@ class Loader {
     info.cache_reason = out_.family.reason;
   }
 
-  llama_context_params ContextParams(const KvChoice& choice, llama_flash_attn_type flash) const {
+  llama_context_params ContextParams(const KvTypeChoice& choice,
+                                     llama_flash_attn_type flash) const {
     llama_context_params params = llama_context_default_params();
     params.n_ctx = static_cast<std::uint32_t>(out_.info.context_tokens);
     params.n_batch = static_cast<std::uint32_t>(std::max(options_.batch_tokens, out_.lanes));
@@ -326,21 +291,40 @@ class Loader {
     return params;
   }
 
+  Result<KvTypeChoice> ChooseKvTypes() const {
+    KvTypeFacts facts = ReadKvTypeFacts(model_.get());
+    facts.on_accelerator = HasAccelerator(options_);
+    return ResolveKvTypes({options_.cache_type_k, options_.cache_type_v, options_.flash_attention,
+                           options_.cache_type_source},
+                          facts);
+  }
+
+  // What backends can do is known only when the context is made: metadata promises nothing.
+  bool FallBackToF16(KvTypeChoice* choice) const {
+    const bool chosen_here =
+        choice->source == "default" && (choice->k != KvType::kF16 || choice->v != KvType::kF16);
+    if (chosen_here) {
+      choice->reason = log_.Reason();
+      choice->k = choice->v = KvType::kF16;
+      choice->flash = false;
+      choice->source = "backend";
+    }
+    return chosen_here;
+  }
+
   Status MakeContext() {
-    SKIPPY_ASSIGN_OR_RETURN(KvChoice choice, ChooseKvTypes(options_, out_.info.weight_bytes));
+    SKIPPY_ASSIGN_OR_RETURN(KvTypeChoice choice, ChooseKvTypes());
     LlamaContextPtr context;
-    while (true) {
+    do {
       SKIPPY_ASSIGN_OR_RETURN(const llama_flash_attn_type flash,
                               ChooseFlashAttention(options_, choice));
       params_ = ContextParams(choice, flash);
       const FlashAttentionWatch watch;
       context.reset(llama_init_from_model(model_.get(), params_));
       flash_resolved_ = watch.resolved();
-      if (context || !choice.automatic || !IsQuantized(choice.k)) {
-        break;
-      }
-      LogInfo("K/V cache: {} is not possible for this model, f16 instead", ToString(choice.k));
-      choice.k = choice.v = KvType::kF16;
+    } while (!context && FallBackToF16(&choice));
+    if (!choice.reason.empty()) {
+      LogInfo("K {} V {}: {}", ToString(choice.k), ToString(choice.v), choice.reason);
     }
     if (!context) {
       return MakeError(ErrorCode::kInvalidArgument,

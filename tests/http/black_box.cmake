@@ -14,6 +14,7 @@ function(skippy_black_box_tests label)
 SKIPPY_MODELS=${CMAKE_SOURCE_DIR}/models;\
 PYTHONPATH=${CMAKE_SOURCE_DIR}/tests/http;PYTHONDONTWRITEBYTECODE=1;\
 SKIPPY_MODEL_GENERATOR=${SKIPPY_LLAMA_PREFIX}/bin/test-llama-archs;\
-SKIPPY_MODEL_WRITER=$<TARGET_FILE:skippy-model-writer>")
+SKIPPY_MODEL_WRITER=$<TARGET_FILE:skippy-model-writer>;\
+SKIPPY_RPC_WORKER=$<TARGET_FILE:rpc_worker>")
   endforeach()
 endfunction()

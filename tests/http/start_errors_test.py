@@ -50,6 +50,15 @@ class StartErrorsTest(ServerTest):
             self.assertEqual(len(error.strip().splitlines()), 1, error)
         self.assert_refused([BINARY, 'serve'], '--model')
 
+    # Proves O4.
+    def test_cache_types_and_placements_that_cannot_work_are_refused_with_the_reason(self):
+        for options, words in (
+                (('-ctv', 'q8_0', '-fa', 'off'), ('--cache-type-v q8_0', 'needs flash attention')),
+                (('-ts', '0,0'), ('--tensor-split', 'not all 0')),
+                (('-ts', '1,-1'), ('--tensor-split', 'none negative')),
+                (('-sm', 'diagonal'), ('--split-mode', 'diagonal'))):
+            self.assert_refused(self.command(*options, root=''), *words)
+
     # Proves J5. Case M1.
     def test_a_size_is_exact_or_refused(self):
         bad = ('10GB', '10 GiB', '10gib', '10G', '10g', '1.5GiB', '10485760', '0', '0MiB', '-1', '',
