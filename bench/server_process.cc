@@ -177,7 +177,11 @@ Status ServerProcess::WaitUntilDurable() const {
   const auto deadline = std::chrono::steady_clock::now() + kDurableTimeout;
   while (std::chrono::steady_clock::now() < deadline) {
     SKIPPY_ASSIGN_OR_RETURN(const Json status, GetStatus());
-    if (status["activity"]["write_queue_bytes"] == 0 && status["usage"]["manifests"] > 0) {
+    // The inventory names what is durable.
+    const std::uint64_t durable =
+        status["inventory"].size() + status.value("inventory_omitted", std::uint64_t{0});
+    if (status["activity"]["write_queue_bytes"] == 0 && durable > 0 &&
+        durable == status["usage"]["manifests"]) {
       return {};
     }
     std::this_thread::sleep_for(kPollInterval);

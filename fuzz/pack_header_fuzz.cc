@@ -27,8 +27,8 @@ void CheckFlipped(std::span<const std::byte> input) {
   if (!input.empty()) {
     std::memcpy(fields, input.data(), std::min(input.size(), sizeof(fields)));
   }
-  const PackHeader header{PackId{fields[0]},
-                          kMinimumPackBytes + std::uint64_t{fields[1]} * kBlockBytes};
+  constexpr std::uint64_t kSizes = (kMaximumPackBytes - kMinimumPackBytes) / kBlockBytes + 1;
+  const PackHeader header{PackId{fields[0]}, kMinimumPackBytes + fields[1] % kSizes * kBlockBytes};
   Block block{};
   EncodePackHeader(header, block);
   const auto sound = DecodePackHeader(block);

@@ -146,6 +146,13 @@ struct RemovedPrefix {
   RemovalCause cause = RemovalCause::kEviction;
 };
 
+// One read of a stored segment, as a restore does it, and how many such reads run at a time.
+struct DiskProbe {
+  std::uint64_t byte_count = 0;
+  double ms = 0;
+  int reads_at_once = 1;
+};
+
 class Cache {
  public:
   virtual ~Cache() = default;
@@ -209,6 +216,11 @@ class Cache {
 
   // Live change of the disk budget and reserve; takes effect before it returns.
   virtual Status SetDiskLimits(std::uint64_t budget_bytes, std::uint64_t minimum_free_bytes) = 0;
+
+  // Reads one stored segment a few times and says how long the fastest took: so that the first
+  // request already knows whether restoring is worth it. nullopt when nothing is stored on disk, or
+  // it cannot be read. Does I/O: not for engine threads.
+  virtual std::optional<DiskProbe> ProbeDisk() { return std::nullopt; }
 
   virtual CacheStatus GetStatus() = 0;
 

@@ -37,6 +37,7 @@ class CacheImpl final : public Cache {
   Status SetRamLimit(std::uint64_t budget_bytes) override;
   void DropRam(const ModelIdentity& model) override;
   Status SetDiskLimits(std::uint64_t budget_bytes, std::uint64_t minimum_free_bytes) override;
+  std::optional<DiskProbe> ProbeDisk() override;
   CacheStatus GetStatus() override;
   Status Close() override;
 

@@ -1,9 +1,11 @@
 // A snapshot for people and monitoring. Long lists are copied in slices, so that no request waits
 // for it.
 #include <algorithm>
+#include <chrono>
 #include <tuple>
 #include <utility>
 
+#include "base/log.h"
 #include "cache/cache_impl.h"
 
 namespace skippy {
@@ -11,6 +13,10 @@ namespace {
 
 constexpr std::size_t kSliceManifests = 512;
 constexpr std::size_t kMaxInventory = 1000;
+// A probe reads a segment of at least so many bytes, if one is among the first it looks at.
+constexpr std::uint64_t kProbeBytes = 256 * kKiB;
+constexpr int kProbePlacesMax = 1000;
+constexpr int kProbeReads = 3;  // the fastest counts: others may have waited for something else
 
 bool InOrder(const InventoryEntry& a, const InventoryEntry& b) {
   return std::tie(a.model, a.state, b.token_count, a.name_space) <
@@ -115,6 +121,38 @@ CacheStatus CacheImpl::GetStatus() {
   }
   CollectInventory(&status);
   return status;
+}
+
+// Of the real clock: a simulated one stands still while a disk is waited for.
+std::optional<DiskProbe> CacheImpl::ProbeDisk() {
+  if (!shared_->has_disk()) return std::nullopt;
+  std::shared_ptr<StoredExtents> extents;
+  std::uint64_t byte_count = 0;
+  {
+    MutexLock lock(shared_->mu);
+    int seen = 0;
+    for (const auto& [id, place] : shared_->tables.places) {
+      if (place.disk == nullptr || place.byte_count <= byte_count) continue;
+      extents = place.disk;  // holds them: they are not used again meanwhile
+      byte_count = place.byte_count;
+      if (byte_count >= kProbeBytes || ++seen >= kProbePlacesMax) break;
+    }
+  }
+  if (extents == nullptr) return std::nullopt;
+  const std::unique_ptr<PooledBuffer> buffer = shared_->pool->Acquire(byte_count);
+  if (buffer == nullptr) return std::nullopt;
+  DiskProbe probe{byte_count, 0, std::max(shared_->options.read_threads, 1)};
+  for (int i = 0; i < kProbeReads; ++i) {
+    const auto begin = std::chrono::steady_clock::now();
+    const Status read = shared_->disk.packs->Read(extents->extents(), buffer->blocks());
+    if (!read) {
+      LogWarning("cache: the disk cannot be read: {}", read.error().text);
+      return std::nullopt;
+    }
+    const std::chrono::duration<double, std::milli> took = std::chrono::steady_clock::now() - begin;
+    probe.ms = i == 0 ? took.count() : std::min(probe.ms, took.count());
+  }
+  return probe;
 }
 
 }  // namespace skippy

@@ -135,6 +135,7 @@ bool Writer::HasDurableParent(SegmentId id, const std::vector<Written>& written)
 
 bool Writer::KeepInRam(Written* written) {
   const std::shared_ptr<PooledBuffer> buffer = std::move(written->buffer);
+  buffer->EndCharge();  // it waits no more, whatever becomes of it
   const auto found = shared_.tables.places.find(written->id);
   if (found == shared_.tables.places.end() || !buffer->in_ram_tier()) return false;
   if (written->byte_count() == 0) {
@@ -170,7 +171,6 @@ void Writer::WriteSegment(SegmentId id, const Refusal& refusal, std::vector<Writ
                 .buffer = buffer,
                 .payload = HashedBytes({buffer, bytes, buffer->capacity_bytes()}),
                 .extents = {}};
-  buffer->EndCharge();
   buffer.reset();
   if (!to_disk) {
     Refuse(id, refusal, &entry);

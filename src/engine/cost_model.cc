@@ -35,16 +35,32 @@ void CostModel::AddRestore(std::uint64_t byte_count, double ms) {
   }
 }
 
-bool CostModel::ShouldRestore(TokenCount token_count, std::uint64_t byte_count) {
-  if (prefill_ms_per_token_.empty() || restore_ms_per_byte_.size() < kRestoresNeeded) {
-    return true;
+std::optional<double> CostModel::PrefillMsPerToken() const {
+  if (!prefill_ms_per_token_.empty()) {
+    return *std::max_element(prefill_ms_per_token_.begin(), prefill_ms_per_token_.end());
   }
-  const double compute_ms =
-      *std::max_element(prefill_ms_per_token_.begin(), prefill_ms_per_token_.end()) * token_count;
-  const double restore_ms =
-      *std::min_element(restore_ms_per_byte_.begin(), restore_ms_per_byte_.end()) *
-      static_cast<double>(byte_count);
-  if (restore_ms <= compute_ms * kFactor + kMarginMs) {
+  return start_prefill_ms_per_token_ > 0 ? std::optional(start_prefill_ms_per_token_)
+                                         : std::nullopt;
+}
+
+std::optional<double> CostModel::RestoreMs(std::uint64_t byte_count,
+                                           std::uint64_t disk_bytes) const {
+  if (restore_ms_per_byte_.size() >= kRestoresNeeded) {
+    return *std::min_element(restore_ms_per_byte_.begin(), restore_ms_per_byte_.end()) *
+           static_cast<double>(byte_count);
+  }
+  // One restore may have had a hiccup, and RAM needs no measurement.
+  return restore_ms_per_byte_.empty() && start_disk_ms_per_byte_ > 0
+             ? std::optional(start_disk_ms_per_byte_ * static_cast<double>(disk_bytes))
+             : std::nullopt;
+}
+
+bool CostModel::ShouldRestore(TokenCount token_count, std::uint64_t byte_count,
+                              std::uint64_t disk_bytes) {
+  const std::optional<double> prefill_ms = PrefillMsPerToken();
+  const std::optional<double> restore_ms = RestoreMs(byte_count, disk_bytes);
+  if (!prefill_ms || !restore_ms ||
+      *restore_ms <= *prefill_ms * token_count * kFactor + kMarginMs) {
     return true;
   }
   return ++refusals_ % kTryEvery == 0;

@@ -2,6 +2,9 @@
 
 #include <llama.h>
 
+#include <algorithm>
+#include <chrono>
+#include <cmath>
 #include <cstdint>
 #include <string>
 
@@ -319,20 +322,33 @@ Status LlamaContext::ImportRows(LaneId lane, std::span<const std::byte> bytes,
   return {};
 }
 
-Status LlamaContext::WarmUp() {
+Result<double> LlamaContext::WarmUp() {
+  constexpr double kTimeForAPromptMs = 250;  // at most, since a step makes its tokens cheaper
+  constexpr double kTokensMax = 128;
   CheckThread();
   const llama_vocab* vocab = llama_model_get_vocab(model_.get());
-  Token token = llama_vocab_bos(vocab);
-  token = token < 0 ? 0 : token;
-  const BatchToken batch[] = {{NthLane(0), token, true}};
-  const DecodeOutcome outcome = Decode(batch);
-  llama_synchronize(context_.get());
+  const Token token = std::max(llama_vocab_bos(vocab), 0);
+  const auto decode_ms = [&](std::size_t token_count) {
+    std::vector<BatchToken> batch(token_count, {NthLane(0), token, false});
+    batch.back().want_logits = true;
+    const auto begin = std::chrono::steady_clock::now();
+    const DecodeOutcome outcome = Decode(batch);
+    llama_synchronize(context_.get());
+    const std::chrono::duration<double, std::milli> took = std::chrono::steady_clock::now() - begin;
+    return outcome == DecodeOutcome::kDone ? took.count() : -1.0;
+  };
+  const auto room = static_cast<double>(
+      std::min<std::size_t>(lanes_.cells_free() / 2, static_cast<std::size_t>(ubatch_tokens_)));
+  const double one_ms = decode_ms(1);
+  const double count = std::floor(std::min({kTimeForAPromptMs / one_ms, kTokensMax, room}));
+  const bool measures = one_ms > 0 && count >= 2;
+  const double many_ms = measures ? decode_ms(static_cast<std::size_t>(count)) : one_ms;
   llama_memory_clear(llama_get_memory(context_.get()), true);
   lanes_.Truncate(NthLane(0), 0);
-  if (outcome != DecodeOutcome::kDone) {
+  if (one_ms < 0 || many_ms < 0) {
     return MakeError(ErrorCode::kInternal, "the first decode failed");
   }
-  return {};
+  return measures ? many_ms / count : one_ms;
 }
 
 }  // namespace skippy

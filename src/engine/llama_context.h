@@ -101,8 +101,9 @@ class LlamaContext {
   // llama.cpp refused the bytes. On failure the lane is as before.
   Status ImportRows(LaneId lane, std::span<const std::byte> bytes, const RowImport& rows);
 
-  // One token through the whole graph, then everything is forgotten.
-  Status WarmUp();
+  // Some tokens through the whole graph, then everything is forgotten. Returns what a token of a
+  // prompt takes, in ms: rather more than less, since memory is touched for the first time.
+  Result<double> WarmUp();
 
  private:
   void CheckThread() const;

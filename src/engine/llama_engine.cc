@@ -205,6 +205,7 @@ bool LlamaEngine::TakeInbox() {
     MutexLock lock(mu_);
     jobs.swap(inbox_);
     stopping = stopping_;
+    scheduler_.SetDiskSpeed(disk_ms_per_byte_);
     forgets = forgets_wanted_;
     forget = forgets_done_ != forgets;
   }
@@ -250,11 +251,12 @@ void LlamaEngine::RunEngine() {
   // Here and not where the model is loaded: a second thread that has computed keeps a team of
   // OpenMP workers of its own, and with more workers than cores all of them stop spinning at
   // barriers, which makes decoding several times slower.
-  const Status warm = loaded_.context->WarmUp();
-  if (warm) {
+  const Result<double> prefill_ms = loaded_.context->WarmUp();
+  if (prefill_ms) {
+    scheduler_.SetPrefillSpeed(*prefill_ms);
     MeasureIdleRent();
   }
-  warmed_.set_value(warm);
+  warmed_.set_value(prefill_ms ? Status() : Status(prefill_ms.error()));
   while (TakeInbox()) {
     const bool progress = scheduler_.Step();
     PublishStatus();
@@ -296,6 +298,13 @@ Status LlamaEngine::FindIdentity() {
   const ModelIdentity model = ComputeModelIdentity(fields);
   const StateIdentity state = ComputeStateIdentity(model, loaded_.state_fields);
   RememberStateFields(env_, options_.digest_memo_directory, state, loaded_.state_fields);
+  // Before anything can be found there.
+  if (const std::optional<DiskProbe> probe = cache_->ProbeDisk()) {
+    const double bytes_at_once = static_cast<double>(probe->byte_count) * probe->reads_at_once;
+    LogInfo("disk: {} bytes read in {:.2f} ms", probe->byte_count, probe->ms);
+    MutexLock lock(mu_);
+    disk_ms_per_byte_ = probe->ms / bytes_at_once;
+  }
   // Before anybody may see the identity as known, what was asked for meanwhile is open.
   domains_.SetIdentity(model, state);
   MutexLock lock(mu_);

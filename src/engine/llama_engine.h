@@ -75,6 +75,7 @@ class LlamaEngine final : public Engine {
 
   mutable Mutex mu_;
   bool stopping_ GUARDED_BY(mu_) = false;
+  double disk_ms_per_byte_ GUARDED_BY(mu_) = 0;  // 0: not measured
   std::vector<std::unique_ptr<Job>> inbox_ GUARDED_BY(mu_);
   std::uint64_t forgets_wanted_ GUARDED_BY(mu_) = 0;
   std::uint64_t forgets_done_ GUARDED_BY(mu_) = 0;

@@ -244,10 +244,12 @@ void Scheduler::StartRestore(Job* job) {
   }
   Restorer::DropHeldSegments(&match, held);
   std::uint64_t byte_count = 0;
+  std::uint64_t disk_bytes = 0;
   for (const MatchedSegment& segment : match.segments) {
     byte_count += segment.byte_count;
+    disk_bytes += segment.tier == Tier::kDisk ? segment.byte_count : 0;
   }
-  if (!costs_.ShouldRestore(match.tokens - held, byte_count)) {
+  if (!costs_.ShouldRestore(match.tokens - held, byte_count, disk_bytes)) {
     ++status_.declined_because_recompute_faster;
     job->timings.declined_tokens = match.tokens - held;
     LogInfo("request {}: {} tokens are computed, restoring {} bytes would take longer",

@@ -41,6 +41,9 @@ class Scheduler {
   // From now on idle sequences pay for their cells; see IdleRent. Without it they stay until their
   // cells are needed.
   void SetIdleRent(const IdleRent& rent) { rent_ = rent; }
+  // What was measured at start; see CostModel.
+  void SetPrefillSpeed(double ms_per_token) { costs_.SetPrefill(ms_per_token); }
+  void SetDiskSpeed(double ms_per_byte) { costs_.SetDisk(ms_per_byte); }
   void Enqueue(std::unique_ptr<Job> job);
   // One round: cancellations, admissions, imports, one decode, recording. False: nothing can be
   // done before the next wake-up.

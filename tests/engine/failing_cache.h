@@ -68,6 +68,7 @@ class FailingCache final : public Cache {
   Status SetDiskLimits(std::uint64_t budget_bytes, std::uint64_t minimum_free_bytes) override {
     return inner_->SetDiskLimits(budget_bytes, minimum_free_bytes);
   }
+  std::optional<DiskProbe> ProbeDisk() override { return inner_->ProbeDisk(); }
   CacheStatus GetStatus() override { return inner_->GetStatus(); }
   Status Close() override { return inner_->Close(); }
 
