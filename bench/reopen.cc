@@ -135,6 +135,7 @@ Result<BenchReport> RunReopen(const std::vector<std::string>& arguments) {
   SKIPPY_ASSIGN_OR_RETURN(
       const std::unique_ptr<BenchStore> store,
       BenchStore::Open({.directory = root, .budget_bytes = kGiB * 1024, .bytes_per_token = 16}));
+  store->cache().WarmPath(store->domain(), path, ResumeRule::kAnyToken);
   const PrefixMatch match = store->cache().Lookup(
       store->domain(), path, static_cast<TokenCount>(path.size()), ResumeRule::kAnyToken);
   const double seconds = std::chrono::duration<double>(Clock::now() - start).count();
@@ -156,7 +157,7 @@ Result<BenchReport> RunReopen(const std::vector<std::string>& arguments) {
   report.inputs = {{"segments", fmt::format("{:.0f}", segments)},
                    {"tokens_per_segment", std::to_string(kMaxSegmentTokens)},
                    {"memory_bytes_per_segment", fmt::format("{:.0f}", bytes_per_segment)},
-                   {"tokens_held_hot", "all"}};
+                   {"tokens_held_hot", "those of the path that was looked up"}};
   report.table =
       FormatTable({{"", "value"},
                    {"segments", fmt::format("{:.0f}", segments)},

@@ -64,6 +64,7 @@ Status BenchStore::Record(std::span<const Token> path) {
 }
 
 Result<TokenCount> BenchStore::RestoreAll(std::span<const Token> path, const Take& take) {
+  cache_->WarmPath(domain_, path, ResumeRule::kAnyToken);
   PrefixMatch match =
       cache_->Lookup(domain_, path, static_cast<TokenCount>(path.size()), ResumeRule::kAnyToken);
   const auto wake = std::make_shared<WakeSignal>();

@@ -165,6 +165,13 @@ class Cache {
   // Registers a domain, or finds it again. kUnavailable with no tier on.
   virtual Result<DomainId> OpenDomain(const DomainSpec& spec) = 0;
 
+  // Fetches from the disk what is known of this path by hashes only, as everything is after a
+  // start: tokens and places of its segments. A path that was recorded or warmed in this process
+  // needs no I/O. Call it before Lookup; without it a prefix from before the start may be found
+  // shorter than it is, and not be restored. Does I/O: not for engine threads.
+  virtual void WarmPath(DomainId /*domain*/, std::span<const Token> /*tokens*/,
+                        ResumeRule /*rule*/) {}
+
   // The longest restorable prefix of tokens[0, limit). Counts a hit or a miss and marks what it
   // found as used.
   virtual PrefixMatch Lookup(DomainId domain, std::span<const Token> tokens, TokenCount limit,

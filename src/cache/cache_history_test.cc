@@ -125,6 +125,7 @@ class CacheHistoryTest : public CacheFixture {
   TokenCount ReadAndCheck(Tenant& tenant, const std::vector<Token>& path) {
     const auto keys = ValueHistory::KeysOf(path);
     const auto before = tenant.history.Lengths(keys);
+    cache_->WarmPath(tenant.domain, path, ResumeRule::kAnyToken);
     PrefixMatch match = cache_->Lookup(tenant.domain, path, static_cast<TokenCount>(path.size()),
                                        ResumeRule::kAnyToken);
     const TokenCount found = match.tokens;

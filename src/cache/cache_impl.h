@@ -21,6 +21,7 @@ class CacheImpl final : public Cache {
   void Start();
 
   Result<DomainId> OpenDomain(const DomainSpec& spec) override;
+  void WarmPath(DomainId domain, std::span<const Token> tokens, ResumeRule rule) override;
   PrefixMatch Lookup(DomainId domain, std::span<const Token> tokens, TokenCount limit,
                      ResumeRule rule) override;
   TokenCount Peek(DomainId domain, std::span<const Token> tokens, TokenCount limit,

@@ -162,10 +162,12 @@ class CacheFixture : public testing::Test {
     ASSERT_TRUE(cache_->Flush());
   }
   PrefixMatch Lookup(std::span<const Token> path) {
+    cache_->WarmPath(domain_, path, ResumeRule::kAnyToken);
     return cache_->Lookup(domain_, path, static_cast<TokenCount>(path.size()),
                           ResumeRule::kAnyToken);
   }
   TokenCount Found(std::span<const Token> path) {
+    cache_->WarmPath(domain_, path, ResumeRule::kAnyToken);
     return cache_->Peek(domain_, path, static_cast<TokenCount>(path.size()), ResumeRule::kAnyToken);
   }
   Restored Restore(std::span<const Token> path) {

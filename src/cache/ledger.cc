@@ -224,7 +224,7 @@ void Ledger::RemoveIfUnneeded(SegmentId id, LedgerRemovals* removals) {
     const LedgerSegment& segment = found->second;
     if (segment.children + segment.pins > 0 || !segment.manifests.empty()) return;
     const SegmentId parent = segment.parent;
-    removals->segments.push_back(id);
+    removals->segments.push_back({id, segment.byte_count});
     segments_.erase(found);
     if (parent != SegmentId::kNone) --At(parent).children;
     id = parent;
@@ -250,7 +250,7 @@ std::optional<ManifestId> Ledger::RemoveSubtree(std::span<const SegmentId> ids,
       retained_until_s = std::max(retained_until_s, manifest.row.retained_until_s);
       DropManifest(manifest_id, removals);
     }
-    removals->segments.push_back(id);
+    removals->segments.push_back({id, segment.byte_count});
     segments_.erase(id);
   }
   if (root.parent == SegmentId::kNone) return std::nullopt;
@@ -269,6 +269,11 @@ std::optional<ManifestId> Ledger::RemoveSubtree(std::span<const SegmentId> ids,
   manifest.row.hits = std::max(manifest.row.hits, hits);
   if (retained_until_s > 0) RetainChain(root.parent, retained_until_s);
   return added.is_new ? std::optional(added.id) : std::nullopt;
+}
+
+void Ledger::VisitSegments(
+    const std::function<void(SegmentId, const LedgerSegment&)>& visitor) const {
+  for (const auto& [id, segment] : segments_) visitor(id, segment);
 }
 
 std::vector<Ledger::Manifest> Ledger::ListManifests(ManifestId after, std::size_t limit) const {

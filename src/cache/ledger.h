@@ -44,7 +44,11 @@ struct LedgerSegment {
 
 // What an operation made superfluous. Gathered by the caller, who owns bytes and rows.
 struct LedgerRemovals {
-  std::vector<SegmentId> segments;            // children before parents
+  struct Segment {
+    SegmentId id = SegmentId::kNone;
+    std::uint64_t byte_count = 0;
+  };
+  std::vector<Segment> segments;              // children before parents
   std::vector<ManifestId> durable_manifests;  // those that the catalog knows
 };
 
@@ -112,6 +116,9 @@ class Ledger {
 
   // Start-up: removes `id` when nothing needs it.
   void RemoveIfUnneeded(SegmentId id, LedgerRemovals* removals);
+  // In no order.
+  void VisitSegments(
+      const std::function<void(SegmentId, const LedgerSegment&)>& visitor) const;
 
   std::size_t segment_count() const { return segments_.size(); }
   std::size_t manifest_count() const { return manifests_.size(); }

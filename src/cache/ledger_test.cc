@@ -38,9 +38,17 @@ class LedgerTest : public testing::Test {
     ledger_.EvictNext(
         &cursor, [](const Ledger::Manifest&) { return true; }, &removals);
     ledger_.CheckInvariants();
-    return removals.segments;
+    return IdsOf(removals);
   }
   using Ids = std::vector<SegmentId>;
+  static Ids IdsOf(const LedgerRemovals& removals) {
+    Ids ids;
+    for (const LedgerRemovals::Segment& segment : removals.segments) {
+      EXPECT_EQ(segment.byte_count, 100U);
+      ids.push_back(segment.id);
+    }
+    return ids;
+  }
 
   Ledger ledger_;
 };
@@ -113,7 +121,7 @@ TEST_F(LedgerTest, RemovesAnUnpublishedSegmentWithItsLastPin) {
   ledger_.Pin(Id(1));
   LedgerRemovals removals;
   ledger_.Unpin(Id(1), &removals);
-  EXPECT_EQ(removals.segments, Ids{Id(1)});
+  EXPECT_EQ(IdsOf(removals), Ids{Id(1)});
   ledger_.Unpin(Id(1), &removals);  // gone: no effect
 }
 
@@ -145,7 +153,7 @@ TEST_F(LedgerTest, ShortensAPrefixWhoseEndIsLost) {
   ASSERT_TRUE(shortened);
   EXPECT_EQ(ledger_.FindManifest(*shortened)->row.tip, Id(1));
   EXPECT_EQ(ledger_.FindManifest(*shortened)->row.token_count, 10);
-  EXPECT_EQ(removals.segments, lost);
+  EXPECT_EQ(IdsOf(removals), lost);
   EXPECT_EQ(removals.durable_manifests.size(), 1U);
   ledger_.CheckInvariants();
 }
@@ -261,7 +269,9 @@ TEST(LedgerModelTest, AgreesWithRecomputedReferences) {
     std::set<std::uint64_t> expected_gone = here;
     for (const std::uint64_t id : model.Needed()) expected_gone.erase(id);
     std::set<std::uint64_t> gone;
-    for (const SegmentId id : removals.segments) gone.insert(static_cast<std::uint64_t>(id));
+    for (const auto& segment : removals.segments) {
+      gone.insert(static_cast<std::uint64_t>(segment.id));
+    }
     ASSERT_EQ(gone, expected_gone) << "step " << step;
     if (step % 16 == 0) ledger.CheckInvariants();
   }

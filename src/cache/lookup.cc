@@ -22,15 +22,20 @@ PrefixMatch CacheImpl::MatchOf(const PathMatch& found) const {
   match.tokens = found.tokens;
   match.segments.reserve(found.steps.size());
   for (const PathStep& step : found.steps) {
-    const Place& place = shared_->tables.places.at(step.segment);
-    match.byte_count += place.byte_count;
+    const auto place = shared_->tables.places.find(step.segment);
+    const bool is_cold = place == shared_->tables.places.end();
+    const std::uint64_t byte_count =
+        is_cold ? shared_->tables.ledger.FindSegment(step.segment)->byte_count
+                : place->second.byte_count;
+    match.byte_count += byte_count;
     match.segments.push_back({.id = step.segment,
                               .kind = step.kind,
                               .first_token = step.first_token,
                               .rows_used = step.rows_used,
                               .row_count = step.row_count,
-                              .byte_count = place.byte_count,
-                              .tier = InMemory(place) ? Tier::kRam : Tier::kDisk});
+                              .byte_count = byte_count,
+                              .tier = !is_cold && InMemory(place->second) ? Tier::kRam
+                                                                          : Tier::kDisk});
   }
   return match;
 }

@@ -26,6 +26,8 @@ class OfflineStore {
                                                     bool put_damaged_aside);
   ~OfflineStore() = default;
 
+  // Reads the rest of the catalog: tokens. What is not as it was written leaves the tables.
+  Status WarmAll();
   StoreReport Describe();
   // Reads everything; with `remove_bad`, what fails is taken out of the tables.
   void CheckPayloads(bool remove_bad, StoreReport* report);
@@ -43,7 +45,7 @@ class OfflineStore {
       : options_(options), shared_(std::make_shared<SharedState>(CacheOptions{}, env)) {}
 
   Status TakeOver();
-  Status OpenCatalog(LoadedCatalog* loaded);
+  Status OpenAndLoad();
   Status OpenStores(bool put_damaged_aside);
   std::vector<Item> ItemsByPlace();
   void CheckOne(const Item& item, bool remove_bad, StoreReport* report);
@@ -87,36 +89,50 @@ Status OfflineStore::TakeOver() {
   return {};
 }
 
-Status OfflineStore::OpenCatalog(LoadedCatalog* loaded) {
+Status OfflineStore::OpenAndLoad() {
+  SharedState& shared = *shared_;
+  SKIPPY_ASSIGN_OR_RETURN(shared.disk.catalog,
+                          Catalog::Open(shared.env, {.path = shared.disk.root + kCatalogFileName}));
   SKIPPY_ASSIGN_OR_RETURN(
-      shared_->disk.catalog,
-      Catalog::Open(shared_->env, {.path = shared_->disk.root + kCatalogFileName}));
-  SKIPPY_ASSIGN_OR_RETURN(*loaded, LoadCatalog(*shared_->disk.catalog));
-  return {};
+      shared.disk.packs,
+      PackStore::Open(shared.env, {.directory = shared.disk.root + kPacksFolderName,
+                                   .pack_bytes = kUnusedPackBytes,
+                                   .direct_io = options_.direct_io}));
+  SKIPPY_ASSIGN_OR_RETURN(const std::uint64_t catalog_bytes, shared.disk.catalog->PhysicalBytes());
+  MutexLock lock(shared.mu);
+  shared.tables.catalog_bytes = catalog_bytes;
+  return Reconcile(shared);
 }
 
 Status OfflineStore::OpenStores(bool put_damaged_aside) {
-  LoadedCatalog loaded;
-  Status opened = OpenCatalog(&loaded);
-  if (!opened && opened.error().code == ErrorCode::kCorrupt && put_damaged_aside) {
-    catalog_was_damaged_ = true;
-    shared_->disk.catalog.reset();
-    loaded = {};
-    SKIPPY_RETURN_IF_ERROR(
-        PutAsideCatalog(shared_->env, shared_->disk.root, /*keep_bytes=*/kLargestKeptCatalogBytes));
-    opened = OpenCatalog(&loaded);
+  SharedState& shared = *shared_;
+  const Status opened = OpenAndLoad();
+  if (opened || opened.error().code != ErrorCode::kCorrupt || !put_damaged_aside) return opened;
+  catalog_was_damaged_ = true;
+  shared.disk.catalog.reset();
+  shared.disk.packs.reset();
+  SKIPPY_RETURN_IF_ERROR(
+      PutAsideCatalog(shared.env, shared.disk.root, /*keep_bytes=*/kLargestKeptCatalogBytes));
+  {
+    MutexLock lock(shared.mu);
+    ForgetCatalog(shared);
   }
-  SKIPPY_RETURN_IF_ERROR(opened);
-  SKIPPY_ASSIGN_OR_RETURN(
-      shared_->disk.packs,
-      PackStore::Open(shared_->env, {.directory = shared_->disk.root + kPacksFolderName,
-                                     .pack_bytes = kUnusedPackBytes,
-                                     .direct_io = options_.direct_io}));
-  SKIPPY_ASSIGN_OR_RETURN(const std::uint64_t catalog_bytes,
-                          shared_->disk.catalog->PhysicalBytes());
-  MutexLock lock(shared_->mu);
-  shared_->tables.catalog_bytes = catalog_bytes;
-  Reconcile(*shared_, std::move(loaded));
+  return OpenAndLoad();
+}
+
+Status OfflineStore::WarmAll() {
+  std::vector<SegmentId> ids;
+  {
+    MutexLock lock(shared_->mu);
+    shared_->tables.ledger.VisitSegments(
+        [&](SegmentId id, const LedgerSegment&) { ids.push_back(id); });
+  }
+  std::ranges::sort(ids);
+  for (const SegmentId id : ids) {
+    if (shared_->WarmSegment(id)) continue;
+    MutexLock lock(shared_->mu);
+    return MakeError(ErrorCode::kIo, shared_->tables.activity.last_error);
+  }
   return {};
 }
 
@@ -202,12 +218,11 @@ std::vector<StoreDomain> OfflineStore::Domains() {
                    .model_name = domain.spec.model_name,
                    .name_space = domain.spec.name_space};
   }
-  for (const auto& [id, place] : tables.places) {
-    const LedgerSegment& segment = *tables.ledger.FindSegment(id);
+  tables.ledger.VisitSegments([&](SegmentId, const LedgerSegment& segment) {
     StoreDomain& domain = domains.at(segment.domain);
     ++(segment.kind == SegmentKind::kCheckpoint ? domain.checkpoints : domain.segments);
-    domain.payload_bytes += place.byte_count;
-  }
+    domain.payload_bytes += segment.byte_count;
+  });
   for (const auto& manifest :
        tables.ledger.ListManifests(ManifestId::kNone, tables.ledger.manifest_count())) {
     StoreDomain& domain = domains.at(manifest.row.domain);
@@ -239,6 +254,7 @@ Status OfflineStore::CommitRemovals() {
 
 Result<StoreReport> VerifyStore(Env* env, const OfflineOptions& options) {
   SKIPPY_ASSIGN_OR_RETURN(const auto store, OfflineStore::Open(env, options, false));
+  SKIPPY_RETURN_IF_ERROR(store->WarmAll());
   StoreReport report = store->Describe();
   store->CheckPayloads(/*remove_bad=*/false, &report);
   return report;
@@ -251,6 +267,7 @@ Result<std::vector<StoreDomain>> InspectStore(Env* env, const OfflineOptions& op
 
 Result<StoreReport> RepairStore(Env* env, const OfflineOptions& options) {
   SKIPPY_ASSIGN_OR_RETURN(const auto store, OfflineStore::Open(env, options, true));
+  SKIPPY_RETURN_IF_ERROR(store->WarmAll());
   StoreReport report = store->Describe();
   store->CheckPayloads(/*remove_bad=*/true, &report);
   SKIPPY_RETURN_IF_ERROR(store->CommitRemovals());

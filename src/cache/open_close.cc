@@ -123,33 +123,10 @@ Result<BudgetPlan> PlanFor(const SharedState& shared, const std::string& root,
   return plan;
 }
 
-Status OpenCatalog(SharedState& shared, const std::string& root, const BudgetPlan& plan,
-                   LoadedCatalog* loaded) {
+Status OpenAndLoad(SharedState& shared, const std::string& root, BudgetPlan plan) {
   SKIPPY_ASSIGN_OR_RETURN(shared.disk.catalog,
                           Catalog::Open(shared.env, {.path = root + kCatalogFileName,
                                                      .wal_limit_bytes = plan.wal_limit_bytes}));
-  SKIPPY_ASSIGN_OR_RETURN(*loaded, LoadCatalog(*shared.disk.catalog));
-  return {};
-}
-
-Status OpenCatalogOrStartCold(SharedState& shared, const std::string& root, const BudgetPlan& plan,
-                              LoadedCatalog* loaded) {
-  const Status opened = OpenCatalog(shared, root, plan, loaded);
-  if (opened || opened.error().code != ErrorCode::kCorrupt) return opened;
-  LogWarning("cache: catalog is damaged, starting cold: {}", opened.error().text);
-  shared.disk.catalog.reset();
-  *loaded = {};
-  SKIPPY_RETURN_IF_ERROR(PutAsideCatalog(shared.env, root, plan.catalog_allowance_bytes / 4));
-  {
-    MutexLock lock(shared.mu);
-    shared.tables.activity.last_error = "catalog was damaged, started cold: " + opened.error().text;
-  }
-  return OpenCatalog(shared, root, plan, loaded);
-}
-
-Status OpenStores(SharedState& shared, const std::string& root, BudgetPlan plan) {
-  LoadedCatalog loaded;
-  SKIPPY_RETURN_IF_ERROR(OpenCatalogOrStartCold(shared, root, plan, &loaded));
   SKIPPY_ASSIGN_OR_RETURN(plan, PlanFor(shared, root, plan.budget_bytes));
   SKIPPY_ASSIGN_OR_RETURN(
       shared.disk.packs,
@@ -169,9 +146,25 @@ Status OpenStores(SharedState& shared, const std::string& root, BudgetPlan plan)
   tables.minimum_free_bytes = shared.options.disk.minimum_free_bytes;
   tables.catalog_bytes = catalog_bytes;
   tables.leftover_bytes = AllocatedBytes(shared.env, root + kDamagedName);
-  Reconcile(shared, std::move(loaded));
+  SKIPPY_RETURN_IF_ERROR(Reconcile(shared));
   tables.tier_state = TierState::kActive;
   return {};
+}
+
+// A damaged catalog means a cold start, not a tier that is off.
+Status OpenStores(SharedState& shared, const std::string& root, const BudgetPlan& plan) {
+  const Status opened = OpenAndLoad(shared, root, plan);
+  if (opened || opened.error().code != ErrorCode::kCorrupt) return opened;
+  LogWarning("cache: catalog is damaged, starting cold: {}", opened.error().text);
+  shared.disk.catalog.reset();
+  shared.disk.packs.reset();
+  SKIPPY_RETURN_IF_ERROR(PutAsideCatalog(shared.env, root, plan.catalog_allowance_bytes / 4));
+  {
+    MutexLock lock(shared.mu);
+    ForgetCatalog(shared);
+    shared.tables.activity.last_error = "catalog was damaged, started cold: " + opened.error().text;
+  }
+  return OpenAndLoad(shared, root, plan);
 }
 
 Status OpenRoot(SharedState& shared) {
@@ -227,6 +220,10 @@ Status PutAsideCatalog(Env* env, const std::string& root, std::uint64_t keep_byt
 Status OpenDiskTier(SharedState& shared) {
   const Status opened = OpenRoot(shared);
   if (opened) return {};
+  {
+    MutexLock lock(shared.mu);
+    ForgetCatalog(shared);  // its removals hold extents of the packs
+  }
   shared.disk = {};
   const std::string& text = opened.error().text;
   const bool named = text.rfind("budget_below_entry_floor", 0) == 0;

@@ -134,8 +134,10 @@ std::shared_ptr<const RamLayout> SharedState::PromoteToRam(SegmentId id, HashedB
 
 void SharedState::TouchInRam(SegmentId tip) {
   for (SegmentId id = tip; id != SegmentId::kNone;) {
-    const Place& place = tables.places.at(id);
-    if (place.in_ram) ram.Touch(RamKeyOf(id, place.end_hash));
+    const auto place = tables.places.find(id);
+    if (place != tables.places.end() && place->second.in_ram) {
+      ram.Touch(RamKeyOf(id, place->second.end_hash));
+    }
     id = tables.ledger.FindSegment(id)->parent;
   }
 }

@@ -1,172 +1,181 @@
 #include "cache/reconcile.h"
 
-#include <algorithm>
+#include <memory>
+#include <ranges>
 #include <utility>
+#include <vector>
 
 #include "base/log.h"
+#include "catalog/catalog.h"
 
 namespace skippy {
 namespace {
 
-// Its blocks were never marked as used, so there is nothing to give back.
-RemovedRow RowOnly(SharedState& shared, SegmentId id) {
-  return {id, std::make_shared<StoredExtents>(shared.disk.packs.get(), ExtentList{})};
+// A probe of the disk reads a segment of at least so many bytes, if the store has one.
+constexpr std::uint64_t kProbeBytes = 256 * kKiB;
+
+bool IsRoot(SegmentId id) { return id == SegmentId::kNone; }
+
+class Reconciler {
+ public:
+  explicit Reconciler(SharedState& shared) : shared_(shared), tables_(shared.tables) {}
+
+  Status Run() REQUIRES(shared_.mu);
+
+ private:
+  void AddDomain(DomainRow row) REQUIRES(shared_.mu);
+  void AddSegment(const SegmentRow& row) REQUIRES(shared_.mu);
+  void AddManifest(const ManifestRow& row) REQUIRES(shared_.mu);
+  void RemoveBad(const CatalogLoadReport& report) REQUIRES(shared_.mu);
+  void RemoveOrphans() REQUIRES(shared_.mu);
+  bool FitsTree(const SegmentRow& row) const REQUIRES(shared_.mu);
+  bool AddToIndex(const SegmentRow& row) REQUIRES(shared_.mu);
+  bool TakeBlocks(const SegmentRow& row) REQUIRES(shared_.mu);
+  void RemoveRow(SegmentId id) REQUIRES(shared_.mu);
+
+  SharedState& shared_;
+  CacheTables& tables_ GUARDED_BY(shared_.mu);
+  std::vector<SegmentId> added_;  // parents before children
+  std::uint64_t probe_bytes_ = 0;
+};
+
+void Reconciler::AddDomain(DomainRow row) {
+  tables_.domains.emplace(row.id, Domain{.spec = std::move(row.spec), .durable = true});
 }
 
-// Their digest is that of the row.
-void SetTokens(std::span<const Token> tokens, LoadedSegment* segment) {
-  if (tokens.size() != static_cast<std::size_t>(segment->row.token_count)) return;
-  segment->tokens = std::make_unique<Token[]>(tokens.size());
-  std::ranges::copy(tokens, segment->tokens.get());
-}
-
-bool FitsTree(const CacheTables& tables, const LoadedSegment& segment) {
-  const SegmentRow& row = segment.row;
-  if (!segment.good || !tables.domains.contains(row.domain)) return false;
+bool Reconciler::FitsTree(const SegmentRow& row) const {
+  if (!tables_.domains.contains(row.domain)) return false;
   if (row.kind == SegmentKind::kRows &&
-      (row.token_count <= 0 || row.token_count > kMaxSegmentTokens || segment.tokens == nullptr)) {
+      (row.token_count <= 0 || row.token_count > kMaxSegmentTokens)) {
     return false;
   }
-  return row.parent == SegmentId::kNone || tables.ledger.FindSegment(row.parent) != nullptr;
+  return IsRoot(row.parent) || tables_.ledger.FindSegment(row.parent) != nullptr;
 }
 
-bool PlaceOnDisk(SharedState& shared, const SegmentRow& row) REQUIRES(shared.mu) {
-  auto stored = std::make_shared<StoredExtents>(shared.disk.packs.get(), row.extents);
-  if (stored->block_bytes() < row.byte_count) return false;
-  if (!row.extents.empty() && !shared.disk.packs->MarkUsed(row.extents)) return false;
-  shared.tables.places.emplace(row.id, Place{.pending = nullptr,
-                                             .in_ram = false,
-                                             .disk = std::move(stored),
-                                             .digest = row.digest,
-                                             .end_hash = row.end_hash,
-                                             .byte_count = row.byte_count,
-                                             .end_token = row.first_token + row.token_count});
-  shared.tables.payload_bytes += row.byte_count;
-  return true;
-}
-
-bool AddToIndex(PrefixIndex& index, const SegmentRow& row) {
+bool Reconciler::AddToIndex(const SegmentRow& row) {
   if (row.kind == SegmentKind::kCheckpoint) {
-    return index.Insert({.id = row.id,
-                         .domain = row.domain,
-                         .parent = row.parent,
-                         .kind = row.kind,
-                         .first_token = row.first_token});
+    return tables_.index.Insert({.id = row.id,
+                                 .domain = row.domain,
+                                 .parent = row.parent,
+                                 .kind = row.kind,
+                                 .first_token = row.first_token});
   }
-  return index.InsertCold({.id = row.id,
-                           .domain = row.domain,
-                           .parent = row.parent,
-                           .first_token = row.first_token,
-                           .token_count = row.token_count,
-                           .tokens_digest = row.tokens_digest,
-                           .head_hash = row.head_hash});
+  return tables_.index.InsertCold({.id = row.id,
+                                   .domain = row.domain,
+                                   .parent = row.parent,
+                                   .first_token = row.first_token,
+                                   .token_count = row.token_count,
+                                   .tokens_digest = row.tokens_digest,
+                                   .head_hash = row.head_hash});
 }
 
-bool AddSegment(SharedState& shared, LoadedSegment& segment) REQUIRES(shared.mu) {
-  CacheTables& tables = shared.tables;
-  if (!FitsTree(tables, segment)) return false;
-  const SegmentRow& row = segment.row;
-  if (!AddToIndex(tables.index, row)) return false;
-  if (!PlaceOnDisk(shared, row)) {
-    tables.index.Erase(row.id);
-    return false;
-  }
-  if (segment.tokens != nullptr) tables.index.Warm(row.id, std::move(segment.tokens));
-  tables.ledger.AddSegment(row.id, {.domain = row.domain,
-                                    .parent = row.parent,
-                                    .kind = row.kind,
-                                    .first_token = row.first_token,
-                                    .token_count = row.token_count,
-                                    .byte_count = row.byte_count});
-  return true;
+bool Reconciler::TakeBlocks(const SegmentRow& row) {
+  std::uint64_t blocks = 0;
+  for (const Extent& extent : row.extents) blocks += extent.block_count;
+  if (blocks * kBlockBytes != BlockBytesFor(row.byte_count)) return false;
+  return row.extents.empty() || shared_.disk.packs->MarkUsed(row.extents);
 }
 
-void RemoveOrphans(SharedState& shared, const std::vector<LoadedSegment>& segments)
-    REQUIRES(shared.mu) {
+void Reconciler::AddSegment(const SegmentRow& row) {
+  bool fits = FitsTree(row) && AddToIndex(row);
+  if (fits && !TakeBlocks(row)) {
+    tables_.index.Erase(row.id);
+    fits = false;
+  }
+  if (!fits) {
+    RemoveRow(row.id);
+    tables_.reconciliation.removed_orphan_bytes += row.byte_count;
+    return;
+  }
+  tables_.ledger.AddSegment(row.id, {.domain = row.domain,
+                                     .parent = row.parent,
+                                     .kind = row.kind,
+                                     .first_token = row.first_token,
+                                     .token_count = row.token_count,
+                                     .byte_count = row.byte_count});
+  tables_.payload_bytes += row.byte_count;
+  added_.push_back(row.id);
+  if (row.byte_count > probe_bytes_ && probe_bytes_ < kProbeBytes) {
+    tables_.probe_segment = row.id;
+    probe_bytes_ = row.byte_count;
+  }
+}
+
+// Its blocks were never marked as used, so there is nothing to give back.
+void Reconciler::RemoveRow(SegmentId id) {
+  tables_.removed_segments.push_back(
+      {.id = id,
+       .disk = std::make_shared<StoredExtents>(shared_.disk.packs.get(), ExtentList{})});
+}
+
+void Reconciler::AddManifest(const ManifestRow& row) {
+  if (tables_.ledger.RestoreManifest(row)) return;
+  tables_.removed_manifests.push_back(row.id);
+  ++tables_.reconciliation.removed_prefix_links;
+}
+
+void Reconciler::RemoveBad(const CatalogLoadReport& report) {
+  for (const SegmentId id : report.bad_segments) {
+    RemoveRow(id);
+    ++tables_.activity.corrupt_entries;
+  }
+  for (const ManifestId id : report.bad_manifests) {
+    tables_.removed_manifests.push_back(id);
+    ++tables_.reconciliation.quarantined_manifests;
+  }
+}
+
+void Reconciler::RemoveOrphans() {
   LedgerRemovals orphans;
-  for (auto segment = segments.rbegin(); segment != segments.rend(); ++segment) {
-    shared.tables.ledger.RemoveIfUnneeded(segment->row.id, &orphans);
+  for (const SegmentId id : added_ | std::views::reverse) {
+    tables_.ledger.RemoveIfUnneeded(id, &orphans);
   }
-  for (const SegmentId id : orphans.segments) {
-    shared.tables.reconciliation.removed_orphan_bytes += shared.tables.places.at(id).byte_count;
+  for (const LedgerRemovals::Segment& segment : orphans.segments) {
+    tables_.reconciliation.removed_orphan_bytes += segment.byte_count;
   }
-  shared.Collect(orphans, RemovalCause::kDropped);
+  shared_.Collect(orphans, RemovalCause::kDropped);
 }
 
-void AddManifests(SharedState& shared, const LoadedCatalog& loaded) REQUIRES(shared.mu) {
-  CacheTables& tables = shared.tables;
-  for (const ManifestRow& row : loaded.manifests) {
-    if (tables.ledger.RestoreManifest(row)) continue;
-    tables.removed_manifests.push_back(row.id);
-    ++tables.reconciliation.removed_prefix_links;
-  }
-  for (const ManifestId id : loaded.report.bad_manifests) {
-    tables.removed_manifests.push_back(id);
-    ++tables.reconciliation.quarantined_manifests;
-  }
+Status Reconciler::Run() {
+  Catalog& catalog = *shared_.disk.catalog;
+  SKIPPY_ASSIGN_OR_RETURN(const Catalog::HighWater high_water, catalog.LoadHighWater());
+  tables_.next_segment = high_water.segment + 1;
+  tables_.next_domain = high_water.domain + 1;
+  tables_.ledger.StartAbove(high_water.manifest, high_water.use_clock);
+  const auto report = catalog.Load(
+      {.domain = [this](DomainRow row) REQUIRES(shared_.mu) { AddDomain(std::move(row)); },
+       .segment = [this](const SegmentRow& row) REQUIRES(shared_.mu) { AddSegment(row); },
+       .manifest = [this](const ManifestRow& row) REQUIRES(shared_.mu) { AddManifest(row); }});
+  if (!report) return report.error();
+  RemoveBad(*report);
+  shared_.disk.packs->FinishRecovery();
+  RemoveOrphans();
+  const Reconciliation& done = tables_.reconciliation;
+  LogInfo(
+      "cache: {} prefixes in {} segments ({} bytes) can be restored; start-up removed {} damaged "
+      "and {} dangling prefixes and {} bytes that nothing needed",
+      tables_.ledger.manifest_count(), tables_.ledger.segment_count(), tables_.payload_bytes,
+      done.quarantined_manifests, done.removed_prefix_links, done.removed_orphan_bytes);
+  return {};
 }
 
 }  // namespace
 
-Result<LoadedCatalog> LoadCatalog(Catalog& catalog) {
-  LoadedCatalog loaded;
-  SKIPPY_ASSIGN_OR_RETURN(
-      loaded.report,
-      catalog.Load({.domain = [&](DomainRow row) { loaded.domains.push_back(std::move(row)); },
-                    .segment =
-                        [&](SegmentRow row) {
-                          loaded.segments.push_back({.row = std::move(row), .tokens = {}});
-                        },
-                    .manifest = [&](ManifestRow row) { loaded.manifests.push_back(row); }}));
-  auto next = loaded.segments.begin();
-  SKIPPY_RETURN_IF_ERROR(catalog.VisitTokens([&](SegmentId id, std::vector<Token> tokens) {
-    while (next != loaded.segments.end() && next->row.id < id) ++next;
-    if (next == loaded.segments.end() || next->row.id != id) return;
-    if (DigestTokens(tokens) == next->row.tokens_digest) SetTokens(tokens, &*next);
-  }));
-  for (LoadedSegment& segment : loaded.segments) {
-    if (segment.row.token_count == 0 || segment.tokens != nullptr) continue;
-    // What the pass did not bring is asked for by itself: the answer says what is wrong with it.
-    auto tokens = catalog.LoadTokens(segment.row.id);
-    if (tokens) {
-      SetTokens(*tokens, &segment);
-      continue;
-    }
-    segment.good = false;
-    const ErrorCode code = tokens.error().code;
-    if (code != ErrorCode::kCorrupt && code != ErrorCode::kNotFound) return tokens.error();
-  }
-  SKIPPY_ASSIGN_OR_RETURN(loaded.high_water, catalog.LoadHighWater());
-  return loaded;
-}
+Status Reconcile(SharedState& shared) { return Reconciler(shared).Run(); }
 
-void Reconcile(SharedState& shared, LoadedCatalog loaded) {
+void ForgetCatalog(SharedState& shared) {
   CacheTables& tables = shared.tables;
-  tables.next_segment = loaded.high_water.segment + 1;
-  tables.next_domain = loaded.high_water.domain + 1;
-  tables.ledger.StartAbove(loaded.high_water.manifest, loaded.high_water.use_clock);
-  for (DomainRow& row : loaded.domains) {
-    tables.domains.emplace(row.id, Domain{.spec = std::move(row.spec), .durable = true});
-  }
-  for (LoadedSegment& segment : loaded.segments) {
-    if (AddSegment(shared, segment)) continue;
-    tables.removed_segments.push_back(RowOnly(shared, segment.row.id));
-    tables.reconciliation.removed_orphan_bytes += segment.row.byte_count;
-    if (!segment.good) ++tables.activity.corrupt_entries;
-  }
-  for (const SegmentId id : loaded.report.bad_segments) {
-    tables.removed_segments.push_back(RowOnly(shared, id));
-    ++tables.activity.corrupt_entries;
-  }
-  AddManifests(shared, loaded);
-  shared.disk.packs->FinishRecovery();
-  RemoveOrphans(shared, loaded.segments);
-  const Reconciliation& report = tables.reconciliation;
-  LogInfo(
-      "cache: {} prefixes in {} segments ({} bytes) can be restored; start-up removed {} damaged "
-      "and {} dangling prefixes and {} bytes that nothing needed",
-      tables.ledger.manifest_count(), tables.ledger.segment_count(), tables.payload_bytes,
-      report.quarantined_manifests, report.removed_prefix_links, report.removed_orphan_bytes);
+  tables.index = PrefixIndex();
+  tables.ledger = Ledger();
+  tables.domains.clear();
+  tables.removed_segments.clear();
+  tables.removed_manifests.clear();
+  tables.next_segment = 1;
+  tables.next_domain = 1;
+  tables.payload_bytes = 0;
+  tables.probe_segment = SegmentId::kNone;
+  tables.reconciliation = {};
+  tables.activity.corrupt_entries = 0;
 }
 
 }  // namespace skippy

@@ -37,15 +37,25 @@ SharedState::SharedState(const CacheOptions& cache_options, Env* environment)
 
 void SharedState::Collect(const LedgerRemovals& removals, RemovalCause cause) {
   const std::chrono::nanoseconds now = env->WallNow();
-  for (const SegmentId id : removals.segments) {
+  for (const auto& [id, byte_count] : removals.segments) {
     tables.index.Erase(id);
     const auto found = tables.places.find(id);
-    SKIPPY_CHECK(found != tables.places.end(), "segment without a place");
+    if (found == tables.places.end()) {  // cold
+      tables.payload_bytes -= byte_count;
+      tables.removed_segments.push_back({.id = id,
+                                         .disk = nullptr,
+                                         .block_bytes = BlockBytesFor(byte_count),
+                                         .removed_at = now,
+                                         .cause = cause});
+      continue;
+    }
     tables.removal_log.Add({found->second.end_hash, found->second.end_token, now, cause});
     if (found->second.in_ram) ram.Remove(RamKeyOf(id, found->second.end_hash));
     if (found->second.disk != nullptr) {
       tables.payload_bytes -= found->second.byte_count;
-      tables.removed_segments.push_back({id, std::move(found->second.disk)});
+      const std::uint64_t block_bytes = found->second.disk->block_bytes();
+      tables.removed_segments.push_back(
+          {.id = id, .disk = std::move(found->second.disk), .block_bytes = block_bytes});
     }
     tables.places.erase(found);
   }
@@ -84,7 +94,7 @@ std::uint64_t SharedState::NowSeconds() const {
 
 void SharedState::RejectSegment(SegmentId id) {
   MutexLock lock(mu);
-  if (!tables.places.contains(id)) return;
+  if (tables.ledger.FindSegment(id) == nullptr) return;
   RemoveSubtree(id, RemovalCause::kDamage);
   ++tables.activity.corrupt_entries;
   tables.activity.last_error = "segment " + std::to_string(static_cast<std::uint64_t>(id)) +

@@ -64,7 +64,9 @@ struct PendingBytes {
 };
 
 // Where the bytes of one segment are: in memory until the writer is done with them, then in the
-// RAM tier, on disk, or both. Segments without bytes need none of these.
+// RAM tier, on disk, or both. Segments without bytes need none of these. A segment that the ledger
+// knows and that has no place is cold: on disk, and since this process started nobody asked for it.
+// Its place and its tokens are in the catalog only (cold_segments.cc).
 struct Place {
   std::shared_ptr<PendingBytes> pending;
   bool in_ram = false;  // in SharedState::ram under RamKeyOf
@@ -91,7 +93,11 @@ struct RamActivity {
 
 struct RemovedRow {
   SegmentId id = SegmentId::kNone;
-  std::shared_ptr<StoredExtents> disk;
+  std::shared_ptr<StoredExtents> disk;  // null for a cold one: its row tells
+  std::uint64_t block_bytes = 0;
+  // Of a cold one, for the removal log.
+  std::chrono::nanoseconds removed_at{0};
+  RemovalCause cause = RemovalCause::kDropped;
 };
 
 // One thing that waits to be written; exactly one of the ids is set.
@@ -132,6 +138,7 @@ struct CacheTables {
   std::uint64_t catalog_bytes = 0;   // as last measured
   std::uint64_t leftover_bytes = 0;  // of a damaged catalog that was put aside
   std::uint64_t payload_bytes = 0;   // durable
+  SegmentId probe_segment = SegmentId::kNone;  // a large one that was there at start
   std::uint64_t evicted_manifests = 0;
   std::uint64_t quarantined_objects = 0;
   RamActivity ram;
@@ -184,6 +191,17 @@ class SharedState {
   // Takes new state at all; the reason otherwise.
   RefusalReason Admits(std::uint64_t byte_count) const REQUIRES(mu);
   void CountRefusal(RefusalReason reason) REQUIRES(mu);
+
+  // Cold segments (cold_segments.cc).
+  bool IsCold(SegmentId id) const REQUIRES(mu);
+  // The catalog has its row, or is about to lose it.
+  bool IsDurable(SegmentId id) const REQUIRES(mu);
+  // Fetches place and tokens of a cold segment from the catalog. One whose row or tokens are not
+  // what was written leaves the cache. False when the catalog cannot be read now. Does I/O.
+  bool WarmSegment(SegmentId id) EXCLUDES(mu);
+  // What is needed to remove the row of a cold segment and give its blocks back. Does I/O; on
+  // kIo nothing is lost by trying again.
+  Status CompleteRow(RemovedRow* row) EXCLUDES(mu);
 
   // The RAM tier (ram_tier.cc).
   // Memory for a segment of that size within the tier's budget; null when there is no room.

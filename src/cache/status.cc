@@ -47,8 +47,8 @@ void CacheImpl::CollectInventory(CacheStatus* status) {
     MutexLock lock(shared_->mu);
     const auto slice = shared_->tables.ledger.ListManifests(after, kSliceManifests);
     for (const Ledger::Manifest& manifest : slice) {
-      const Place& tip = shared_->tables.places.at(manifest.row.tip);
-      if (tip.in_ram) {
+      const auto tip = shared_->tables.places.find(manifest.row.tip);
+      if (tip != shared_->tables.places.end() && tip->second.in_ram) {
         ++status->ram.entries;
         status->ram.logical_bytes +=
             shared_->tables.ledger.FindSegment(manifest.row.tip)->chain_bytes;
@@ -128,6 +128,12 @@ std::optional<DiskProbe> CacheImpl::ProbeDisk() {
   if (!shared_->has_disk()) return std::nullopt;
   std::shared_ptr<StoredExtents> extents;
   std::uint64_t byte_count = 0;
+  SegmentId from_start = SegmentId::kNone;
+  {
+    MutexLock lock(shared_->mu);
+    from_start = shared_->tables.probe_segment;
+  }
+  if (from_start != SegmentId::kNone) shared_->WarmSegment(from_start);
   {
     MutexLock lock(shared_->mu);
     int seen = 0;

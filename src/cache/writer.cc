@@ -129,7 +129,7 @@ void Writer::WriteGroup(const Group& group) {
 
 bool Writer::HasDurableParent(SegmentId id, const std::vector<Written>& written) {
   const SegmentId parent = shared_.tables.ledger.FindSegment(id)->parent;
-  return parent == SegmentId::kNone || shared_.tables.places.at(parent).disk != nullptr ||
+  return parent == SegmentId::kNone || shared_.IsDurable(parent) ||
          std::ranges::any_of(written, [&](const Written& entry) { return entry.id == parent; });
 }
 
@@ -268,7 +268,7 @@ void Writer::AddRows(const Group& group, std::vector<Written>* written, CatalogB
     const Ledger::Manifest* manifest = tables.ledger.FindManifest(id);
     if (manifest == nullptr) continue;
     const SegmentId tip = manifest->row.tip;
-    if (tables.places.at(tip).disk == nullptr && !added.contains(tip)) continue;
+    if (!shared_.IsDurable(tip) && !added.contains(tip)) continue;
     batch->add_manifests.push_back(manifest->row);
   }
 }
@@ -302,7 +302,9 @@ void Writer::Settle(const CatalogBatch& batch, std::vector<Written>* written,
     tables.activity.bytes_written += entry.byte_count();
     const auto place = tables.places.find(entry.id);
     if (place == tables.places.end()) {  // removed during the commit
-      tables.removed_segments.push_back({entry.id, std::move(stored)});
+      const std::uint64_t block_bytes = stored->block_bytes();
+      tables.removed_segments.push_back(
+          {.id = entry.id, .disk = std::move(stored), .block_bytes = block_bytes});
       continue;
     }
     place->second.disk = std::move(stored);
@@ -331,8 +333,10 @@ void Writer::Forget(const Group& group, std::vector<Written>* written, const Err
   for (const ManifestId id : group.manifests) {
     const Ledger::Manifest* manifest = shared_.tables.ledger.FindManifest(id);
     if (manifest == nullptr) continue;
-    const Place& tip = shared_.tables.places.at(manifest->row.tip);
-    if (tip.in_ram && tip.disk == nullptr) continue;  // a prefix of the RAM tier
+    const auto tip = shared_.tables.places.find(manifest->row.tip);
+    const bool only_in_ram = tip != shared_.tables.places.end() && tip->second.in_ram &&
+                             tip->second.disk == nullptr;
+    if (only_in_ram) continue;  // a prefix of the RAM tier
     shared_.tables.ledger.RemoveManifest(id, &removals);
   }
   shared_.Collect(removals, RemovalCause::kDropped);
@@ -359,7 +363,11 @@ std::vector<RemovedRow> Writer::TakeRemovals(CatalogBatch* batch) {
 }
 
 Status Writer::Commit(const CatalogBatch& batch, std::vector<RemovedRow> removed) {
-  const Status committed = shared_.disk.catalog->Commit(batch);
+  Status committed;
+  for (RemovedRow& row : removed) {
+    if (committed) committed = shared_.CompleteRow(&row);
+  }
+  if (committed) committed = shared_.disk.catalog->Commit(batch);
   const Result<std::uint64_t> catalog_bytes = shared_.disk.catalog->PhysicalBytes();
   if (committed) {
     for (const RemovedRow& row : removed) row.disk->Release();

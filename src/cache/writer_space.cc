@@ -82,7 +82,7 @@ std::uint64_t Writer::EvictInMemory(const EvictionGoal& goal) {
   };
   tables.ledger.EndRetention(shared_.NowSeconds());
   std::uint64_t given_up = 0;
-  for (const RemovedRow& row : tables.removed_segments) given_up += row.disk->block_bytes();
+  for (const RemovedRow& row : tables.removed_segments) given_up += row.block_bytes;
   std::optional<Ledger::VictimKey> cursor;
   bool evicted = false;  // in this pass; what it set free above may be the next one's
   while (given_up < goal.free_bytes && tables.removed_segments.size() < kVictimSegments) {
@@ -96,7 +96,7 @@ std::uint64_t Writer::EvictInMemory(const EvictionGoal& goal) {
     const std::size_t first = tables.removed_segments.size();
     shared_.Collect(removals, goal.cause);
     for (std::size_t i = first; i < tables.removed_segments.size(); ++i) {
-      given_up += tables.removed_segments[i].disk->block_bytes();
+      given_up += tables.removed_segments[i].block_bytes;
     }
     ++tables.evicted_manifests;
     ++tables.activity.evictions;

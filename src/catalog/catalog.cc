@@ -18,7 +18,7 @@ namespace {
 struct Statements {
   Statement begin, commit, rollback;
   Statement read_domains, read_segments, read_manifests, read_high_water;
-  Statement read_segment, read_tokens, read_all_tokens, read_manifest;
+  Statement read_segment, read_tokens, read_manifest;
   Statement add_domain, add_segment, add_tokens, add_manifest, put_high_water;
   Statement remove_domain, remove_segment, remove_tokens, remove_manifest;
 
@@ -37,7 +37,6 @@ Result<Statements> Statements::Prepare(sqlite3* db) {
       {&out.read_high_water, "SELECT * FROM high_water"},
       {&out.read_segment, "SELECT * FROM segments WHERE id = ?"},
       {&out.read_tokens, "SELECT tokens FROM segment_tokens WHERE segment = ?"},
-      {&out.read_all_tokens, "SELECT * FROM segment_tokens ORDER BY segment"},
       {&out.read_manifest, "SELECT * FROM manifests WHERE id = ?"},
       {&out.add_domain, "INSERT INTO domains VALUES(?, ?, ?, ?, ?, ?)"},
       {&out.add_segment, "INSERT INTO segments VALUES(?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"},
@@ -87,8 +86,7 @@ class SqliteCatalog final : public Catalog {
   Status ReadStart();
 
   Result<CatalogLoadReport> Load(const Visitor& visitor) override;
-  Result<std::vector<Token>> LoadTokens(SegmentId id) override;
-  Status VisitTokens(const std::function<void(SegmentId, std::vector<Token>)>& visitor) override;
+  Result<SegmentWithTokens> LoadWithTokens(SegmentId id) override;
   Result<SegmentRow> LoadSegment(SegmentId id) override;
   Status Commit(const CatalogBatch& batch) override;
   Result<HighWater> LoadHighWater() override;
@@ -263,10 +261,10 @@ Result<SegmentRow> SqliteCatalog::LoadSegment(SegmentId id) {
   return std::move(segment.row);
 }
 
-Result<std::vector<Token>> SqliteCatalog::LoadTokens(SegmentId id) {
+Result<SegmentWithTokens> SqliteCatalog::LoadWithTokens(SegmentId id) {
   const MutexLock lock(mu_);
   SKIPPY_RETURN_IF_ERROR(CheckOpen());
-  SKIPPY_ASSIGN_OR_RETURN(const StoredSegment segment, FindSegment(id));
+  SKIPPY_ASSIGN_OR_RETURN(StoredSegment segment, FindSegment(id));
   std::optional<std::vector<Token>> tokens = std::vector<Token>();
   if (segment.row.kind == SegmentKind::kRows) {
     Statement& rows = statements_.read_tokens.BindInt(1, IntOf(id));
@@ -275,26 +273,12 @@ Result<std::vector<Token>> SqliteCatalog::LoadTokens(SegmentId id) {
     const auto bytes = has_row ? rows.Blob(0) : std::nullopt;
     tokens = bytes ? DecodeTokens(*bytes) : std::nullopt;
   }
-  if (!tokens || DigestTokens(*tokens) != segment.tokens) {
+  if (!tokens || DigestTokens(*tokens) != segment.tokens ||
+      tokens->size() != static_cast<std::size_t>(segment.row.token_count)) {
     stray_tokens_ = true;
     return NoSegment(id, ErrorCode::kCorrupt, "does not have the tokens that were written");
   }
-  return std::move(*tokens);
-}
-
-Status SqliteCatalog::VisitTokens(
-    const std::function<void(SegmentId, std::vector<Token>)>& visitor) {
-  const MutexLock lock(mu_);
-  SKIPPY_RETURN_IF_ERROR(CheckOpen());
-  Statement& rows = statements_.read_all_tokens;
-  const StatementScope scope(rows);
-  for (;;) {
-    SKIPPY_ASSIGN_OR_RETURN(const bool has_row, rows.Step());
-    if (!has_row) return {};
-    const auto bytes = rows.Blob(1);
-    std::optional<std::vector<Token>> tokens = bytes ? DecodeTokens(*bytes) : std::nullopt;
-    if (tokens) visitor(FirstColumnAs<SegmentId>(rows), std::move(*tokens));
-  }
+  return SegmentWithTokens{std::move(segment.row), std::move(*tokens)};
 }
 
 Result<Catalog::HighWater> SqliteCatalog::LoadHighWater() {

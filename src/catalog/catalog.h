@@ -44,6 +44,12 @@ struct SegmentRow {
   std::uint64_t head_hash = 0;
 };
 
+// A row and what its digest of tokens stands for.
+struct SegmentWithTokens {
+  SegmentRow row;
+  std::vector<Token> tokens;
+};
+
 struct ManifestRow {
   ManifestId id = ManifestId::kNone;
   DomainId domain = DomainId::kNone;
@@ -101,7 +107,7 @@ class Catalog {
   static Result<std::unique_ptr<Catalog>> Open(Env* env, const CatalogOptions& options);
 
   // Visits every good row: domains first, then segments with parents before children, then
-  // manifests. Tokens are not part of it (see LoadTokens).
+  // manifests. Tokens are not part of it (see LoadWithTokens).
   struct Visitor {
     std::function<void(DomainRow)> domain;
     std::function<void(SegmentRow)> segment;
@@ -109,11 +115,9 @@ class Catalog {
   };
   virtual Result<CatalogLoadReport> Load(const Visitor& visitor) = 0;
 
-  // The tokens of one segment, after checking them against the row's digest. kCorrupt, kNotFound.
-  virtual Result<std::vector<Token>> LoadTokens(SegmentId id) = 0;
-  // The tokens of all segments by ascending id, in one pass and unchecked: the caller compares them
-  // with the rows' tokens_digest. Tokens that cannot be read as such are left out.
-  virtual Status VisitTokens(const std::function<void(SegmentId, std::vector<Token>)>& visitor) = 0;
+  // One segment with its tokens, after checking the row, and the tokens against the row's digest.
+  // kCorrupt, kNotFound.
+  virtual Result<SegmentWithTokens> LoadWithTokens(SegmentId id) = 0;
   // The row of one segment as it is now, checked. For asking again before a quarantine.
   virtual Result<SegmentRow> LoadSegment(SegmentId id) = 0;
 

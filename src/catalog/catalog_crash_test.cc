@@ -114,9 +114,9 @@ void CheckContents(Catalog& catalog, std::set<std::uint64_t>& manifests) {
   ASSERT_TRUE(report->bad_segments.empty() && report->bad_manifests.empty());
   ASSERT_EQ(segments.size(), 10 * manifests.size());
   for (const std::uint64_t id : segments) {
-    const auto tokens = catalog.LoadTokens(SegmentId{id});
+    const auto tokens = catalog.LoadWithTokens(SegmentId{id});
     ASSERT_TRUE(tokens) << tokens.error().text;
-    ASSERT_EQ(*tokens, TokensOf(id));
+    ASSERT_EQ(tokens->tokens, TokensOf(id));
   }
 }
 
@@ -194,11 +194,11 @@ TEST(CatalogCrashTest, ReportsAFailedReadAsSuchAndNotAsCorruption) {
   ASSERT_EQ(RunScript(env.get(), 3), 3U);
   const auto catalog = std::move(Catalog::Open(env.get(), {kPath, kWalLimitBytes})).value();
   env->Inject({.kind = FileOpKind::kRead, .repeat = Fault::kForever});
-  const auto tokens = catalog->LoadTokens(SegmentId{25});
+  const auto tokens = catalog->LoadWithTokens(SegmentId{25});
   ASSERT_FALSE(tokens);
   EXPECT_EQ(tokens.error().code, ErrorCode::kIo) << tokens.error().text;
   env->ClearFaults();
-  EXPECT_EQ(catalog->LoadTokens(SegmentId{25}).value(), TokensOf(25));
+  EXPECT_EQ(catalog->LoadWithTokens(SegmentId{25}).value().tokens, TokensOf(25));
 }
 
 // Proves E6.
@@ -245,9 +245,9 @@ TEST(CatalogCrashTest, NeverGivesOutAWrongRowFromAFileWithAFlippedBit) {
                                           .manifest = {}});
     bool all = report && ids.size() == 10;
     for (const SegmentId id : ids) {
-      const auto tokens = (*catalog)->LoadTokens(id);
+      const auto tokens = (*catalog)->LoadWithTokens(id);
       all = all && tokens;
-      ASSERT_TRUE(!tokens || *tokens == TokensOf(static_cast<std::uint64_t>(id)));
+      ASSERT_TRUE(!tokens || tokens->tokens == TokensOf(static_cast<std::uint64_t>(id)));
     }
     ASSERT_FALSE(::testing::Test::HasFatalFailure());
     ++(all ? whole : damaged);

@@ -186,11 +186,11 @@ TEST_F(CatalogTest, GivesBackWhatWasCommittedAfterAReopen) {
   ASSERT_EQ(loaded.manifests.size(), 2U);
   EXPECT_EQ(loaded.manifests.at(ManifestId{2}).tip, SegmentId{4});
   EXPECT_EQ(loaded.manifests.at(ManifestId{2}).last_use, 12U);
-  EXPECT_EQ(catalog_->LoadTokens(SegmentId{3}).value(), TokensOf(expected));
-  EXPECT_TRUE(catalog_->LoadTokens(SegmentId{4}).value().empty());
+  EXPECT_EQ(catalog_->LoadWithTokens(SegmentId{3}).value().tokens, TokensOf(expected));
+  EXPECT_TRUE(catalog_->LoadWithTokens(SegmentId{4}).value().tokens.empty());
   EXPECT_EQ(catalog_->LoadSegment(SegmentId{3}).value().digest, expected.digest);
   EXPECT_EQ(catalog_->LoadSegment(SegmentId{9}).error().code, ErrorCode::kNotFound);
-  EXPECT_EQ(catalog_->LoadTokens(SegmentId{9}).error().code, ErrorCode::kNotFound);
+  EXPECT_EQ(catalog_->LoadWithTokens(SegmentId{9}).error().code, ErrorCode::kNotFound);
 }
 
 TEST_F(CatalogTest, KeepsCommitsThatAreStillInTheLog) {
@@ -219,7 +219,7 @@ TEST_F(CatalogTest, AppliesRemovalsBeforeAdditions) {
   EXPECT_EQ(loaded.segments.at(SegmentId{3}).parent, SegmentId{1});
   EXPECT_FALSE(loaded.segments.contains(SegmentId{4}));
   EXPECT_EQ(loaded.manifests.at(ManifestId{2}).tip, SegmentId{3});
-  EXPECT_EQ(catalog_->LoadTokens(SegmentId{3}).value(), TokensOf(MakeSegment(3, 1, 2)));
+  EXPECT_EQ(catalog_->LoadWithTokens(SegmentId{3}).value().tokens, TokensOf(MakeSegment(3, 1, 2)));
 }
 
 TEST_F(CatalogTest, AppliesNothingOfABatchThatFails) {
@@ -460,7 +460,7 @@ TEST_F(CatalogTest, DetectsAChangeOfAnyColumnOfASegment) {
     EXPECT_FALSE(loaded.segments.contains(SegmentId{3}));
     EXPECT_EQ(loaded.segments.size(), 3U);
     EXPECT_EQ(catalog_->LoadSegment(id).error().code, ErrorCode::kCorrupt);
-    EXPECT_EQ(catalog_->LoadTokens(id).error().code, ErrorCode::kCorrupt);
+    EXPECT_EQ(catalog_->LoadWithTokens(id).error().code, ErrorCode::kCorrupt);
     CatalogBatch removal;
     removal.remove_segments = loaded.report.bad_segments;
     removal.remove_manifests = loaded.report.bad_manifests;
@@ -578,13 +578,15 @@ TEST_F(CatalogTest, DetectsAChangeOfTokensWhenTheyAreLoaded) {
     Tamper(sql);
     Open();
     EXPECT_EQ(Load().segments.size(), 4U);
-    EXPECT_EQ(catalog_->LoadTokens(SegmentId{3}).error().code, ErrorCode::kCorrupt);
-    EXPECT_EQ(catalog_->LoadTokens(SegmentId{2}).value(), TokensOf(MakeSegment(2, 1, 4)));
+    EXPECT_EQ(catalog_->LoadWithTokens(SegmentId{3}).error().code, ErrorCode::kCorrupt);
+    EXPECT_EQ(catalog_->LoadWithTokens(SegmentId{2}).value().tokens,
+              TokensOf(MakeSegment(2, 1, 4)));
     Commit({.remove_segments = {SegmentId{3}}});
     CatalogBatch again;
     Add(again, MakeSegment(50, 2, 6));  // the number that stray tokens may have had
     Commit(again);
-    EXPECT_EQ(catalog_->LoadTokens(SegmentId{50}).value(), TokensOf(MakeSegment(50, 2, 6)));
+    EXPECT_EQ(catalog_->LoadWithTokens(SegmentId{50}).value().tokens,
+              TokensOf(MakeSegment(50, 2, 6)));
     Close();
   }
 }

@@ -34,21 +34,26 @@ void CacheDomains::SetIdentity(const ModelIdentity& model, const StateIdentity& 
   }
 }
 
-void CacheDomains::Want(const std::string& name_space) {
+void CacheDomains::Want(const std::string& name_space, std::span<const Token> prompt,
+                        ResumeRule rule) {
   if (cache_ == nullptr) {
     return;
   }
-  DomainSpec spec;
+  std::optional<DomainSpec> spec;
   {
     MutexLock lock(mu_);
     const bool is_new = domains_.try_emplace(name_space, std::nullopt).second;
-    if (!is_new || !identity_) {
-      return;
+    if (is_new) {
+      spec = identity_;
     }
-    spec = *identity_;
   }
-  spec.name_space = name_space;
-  Open(std::move(spec));
+  if (spec) {
+    spec->name_space = name_space;
+    Open(std::move(*spec));
+  }
+  if (const std::optional<DomainId> domain = Find(name_space)) {
+    cache_->WarmPath(*domain, prompt, rule);
+  }
 }
 
 std::optional<DomainId> CacheDomains::Find(const std::string& name_space) const {

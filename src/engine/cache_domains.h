@@ -3,6 +3,7 @@
 
 #include <map>
 #include <optional>
+#include <span>
 #include <string>
 
 #include "base/mutex.h"
@@ -19,8 +20,9 @@ class CacheDomains {
   CacheDomains(Cache* cache, std::string model_name);
 
   void SetIdentity(const ModelIdentity& model, const StateIdentity& state);
-  // Opens the namespace now, or once the identity is known.
-  void Want(const std::string& name_space);
+  // Opens the namespace now, or once the identity is known, and has the cache fetch what it knows
+  // of the prompt. May wait for the disk.
+  void Want(const std::string& name_space, std::span<const Token> prompt, ResumeRule rule);
   // Never blocks on more than a short lock.
   std::optional<DomainId> Find(const std::string& name_space) const;
 

@@ -166,7 +166,7 @@ Result<std::unique_ptr<Generation>> LlamaEngine::Submit(GenerateRequest request)
                           Sampler::Create(model, request.sampling, request.grammar,
                                           request.reply_format.get(), request.top_logprobs));
   sampler->AcceptPrompt(request.prompt);
-  domains_.Want(request.name_space);
+  domains_.Want(request.name_space, request.prompt, loaded_.family.resume_rule);
   auto events = std::make_shared<EventQueue>();
   ReplyWriter writer(model, request);
   auto job = std::make_unique<Job>(std::move(request), events, std::move(writer));

@@ -154,13 +154,14 @@ struct PrefixIndex::Impl {
 
   struct Walked {
     std::vector<Visit> path;
-    Slot cold = kNoSlot;
+    std::vector<SegmentId> cold;
   };
   Walked Walk(DomainId domain, std::span<const Token> tokens, ResumeRule rule) const;
   void ExtendToEnd(Walked* walked, std::span<const Token> tokens) const;
   Visit LongestChild(const ChildKey& point, std::span<const Token> rest, ResumeRule rule,
-                     Slot* cold) const;
-  TokenCount RowsUsed(Slot slot, std::span<const Token> rest, ResumeRule rule, Slot* cold) const;
+                     std::vector<SegmentId>* cold) const;
+  TokenCount RowsUsed(Slot slot, std::span<const Token> rest, ResumeRule rule,
+                      std::vector<SegmentId>* cold) const;
   PathMatch MatchOf(const Walked& walked) const;
   Visit DeepestCheckpoint(std::vector<Visit>& path) const;
   bool MayHang(const NewSegment& segment, Slot parent) const;
@@ -188,7 +189,7 @@ std::uint64_t PrefixIndex::Impl::HeadHashOf(std::span<const Token> tokens) const
 
 // How many rows of the node a path may use that goes on with `rest`; the head agrees by its hash.
 TokenCount PrefixIndex::Impl::RowsUsed(Slot slot, std::span<const Token> rest, ResumeRule rule,
-                                       Slot* cold) const {
+                                       std::vector<SegmentId>* cold) const {
   const Node& node = nodes[slot];
   const auto row_count = static_cast<std::size_t>(node.token_count);
   if (node.is_cold()) {
@@ -196,7 +197,10 @@ TokenCount PrefixIndex::Impl::RowsUsed(Slot slot, std::span<const Token> rest, R
         ShortDigest(DigestTokens(rest.first(row_count))) == node.tokens_digest) {
       return node.token_count;
     }
-    if (node.token_count > head_tokens) *cold = slot;
+    if (node.token_count > head_tokens && rule != ResumeRule::kSegmentEnd &&
+        cold->size() < kColdCandidatesMax) {
+      cold->push_back(node.id);
+    }
     return 0;
   }
   const TokenCount common = CommonTokens(node.rows(), rest);
@@ -206,7 +210,8 @@ TokenCount PrefixIndex::Impl::RowsUsed(Slot slot, std::span<const Token> rest, R
 
 PrefixIndex::Impl::Visit PrefixIndex::Impl::LongestChild(const ChildKey& point,
                                                          std::span<const Token> rest,
-                                                         ResumeRule rule, Slot* cold) const {
+                                                         ResumeRule rule,
+                                                         std::vector<SegmentId>* cold) const {
   std::uint32_t heads = 0;
   if (point.parent != kNoSlot) {
     heads = nodes[point.parent].child_heads;
@@ -214,7 +219,6 @@ PrefixIndex::Impl::Visit PrefixIndex::Impl::LongestChild(const ChildKey& point,
     heads = root->second;
   }
   Visit best;
-  Slot met_cold = kNoSlot;
   HeadHasher hasher;
   ChildKey key = point;
   const auto longest_head = std::min(rest.size(), static_cast<std::size_t>(head_tokens));
@@ -224,12 +228,11 @@ PrefixIndex::Impl::Visit PrefixIndex::Impl::LongestChild(const ChildKey& point,
     key.head_hash = hasher.Value();
     by_begin.Find(HashOf(key), [&](Slot slot) {
       if (KeyOf(nodes[slot]) != key) return false;
-      const TokenCount rows_used = RowsUsed(slot, rest, rule, &met_cold);
+      const TokenCount rows_used = RowsUsed(slot, rest, rule, cold);
       if (rows_used > best.rows_used) best = {slot, rows_used};
       return false;
     });
   }
-  if (met_cold != kNoSlot) *cold = met_cold;
   return best;
 }
 
@@ -263,7 +266,12 @@ void PrefixIndex::Impl::ExtendToEnd(Walked* walked, std::span<const Token> token
   for (Slot slot = nodes[last.slot].first_rows_child; slot != kNoSlot && probes_left > 0;
        slot = nodes[slot].next_sibling, --probes_left) {
     const Node& node = nodes[slot];
-    if (node.is_cold() || node.first_token != position) continue;
+    if (node.first_token != position) continue;
+    if (node.is_cold()) {
+      const bool may_use = 2 * rest.size() >= static_cast<std::size_t>(node.token_count);
+      if (may_use) walked->cold.push_back(node.id);
+      continue;
+    }
     const TokenCount common = CommonTokens(node.rows(), rest);
     if (static_cast<std::size_t>(common) == rest.size() && 2 * common >= node.token_count) {
       walked->path.push_back({slot, common});
@@ -281,7 +289,7 @@ PathMatch PrefixIndex::Impl::MatchOf(const Walked& walked) const {
         {node.id, node.kind, node.first_token, visit.rows_used, node.token_count});
     match.tokens = node.first_token + visit.rows_used;
   }
-  if (walked.cold != kNoSlot) match.cold = nodes[walked.cold].id;
+  match.cold = walked.cold;
   return match;
 }
 
@@ -335,7 +343,7 @@ bool PrefixIndex::Impl::MayInsert(const NewSegment& segment, Slot parent) const 
     }
   }
   const ResumeRule rule = segment.whole_only ? ResumeRule::kSegmentEnd : ResumeRule::kAnyToken;
-  Slot cold = kNoSlot;
+  std::vector<SegmentId> cold;
   return LongestChild(point, segment.tokens, rule, &cold).slot == kNoSlot;
 }
 
@@ -408,6 +416,8 @@ PrefixIndex::PrefixIndex(TokenCount head_tokens) : impl_(std::make_unique<Impl>(
   SKIPPY_CHECK(head_tokens > 0 && head_tokens <= kHeadTokens, "head of a segment");
 }
 PrefixIndex::~PrefixIndex() = default;
+PrefixIndex::PrefixIndex(PrefixIndex&& other) noexcept = default;
+PrefixIndex& PrefixIndex::operator=(PrefixIndex&& other) noexcept = default;
 
 PathMatch PrefixIndex::Find(DomainId domain, std::span<const Token> tokens, ResumeRule rule) const {
   Impl::Walked walked = impl_->Walk(domain, tokens, rule);
@@ -483,23 +493,19 @@ bool PrefixIndex::InsertCold(const ColdSegment& segment) {
   return true;
 }
 
-void PrefixIndex::Warm(SegmentId id, std::span<const Token> tokens) {
-  auto copy = std::make_unique<Token[]>(tokens.size());
-  std::ranges::copy(tokens, copy.get());
+bool PrefixIndex::Warm(SegmentId id, std::span<const Token> tokens) {
   const Slot slot = impl_->SlotOf(id);
-  SKIPPY_CHECK(
-      slot == kNoSlot || tokens.size() == static_cast<std::size_t>(impl_->nodes[slot].token_count),
-      "tokens of another segment");
-  Warm(id, std::move(copy));
-}
-
-void PrefixIndex::Warm(SegmentId id, std::unique_ptr<Token[]> tokens) {
-  const Slot slot = impl_->SlotOf(id);
-  if (slot == kNoSlot || !impl_->nodes[slot].is_cold()) return;
+  if (slot == kNoSlot || !impl_->nodes[slot].is_cold()) return true;
   Node& node = impl_->nodes[slot];
-  node.tokens = std::move(tokens);
-  SKIPPY_CHECK(impl_->HeadHashOf(node.rows()) == node.head_hash, "tokens of another segment");
-  impl_->token_bytes += node.rows().size_bytes() + kAllocationOverheadBytes;
+  if (tokens.size() != static_cast<std::size_t>(node.token_count) ||
+      ShortDigest(DigestTokens(tokens)) != node.tokens_digest ||
+      impl_->HeadHashOf(tokens) != node.head_hash) {
+    return false;
+  }
+  node.tokens = std::make_unique<Token[]>(tokens.size());
+  std::ranges::copy(tokens, node.tokens.get());
+  impl_->token_bytes += tokens.size_bytes() + kAllocationOverheadBytes;
+  return true;
 }
 
 bool PrefixIndex::IsCold(SegmentId id) const {

@@ -49,8 +49,9 @@ struct PathStep {
 struct PathMatch {
   TokenCount tokens = 0;
   std::vector<PathStep> steps;  // ascending; with ResumeRule::kCheckpoint the checkpoint is last
-  // The cold segment, if any, that might hold more of the path if its tokens were known.
-  SegmentId cold = SegmentId::kNone;
+  // Cold segments that might hold more of the path if their tokens were known; at most
+  // kColdCandidatesMax of them.
+  std::vector<SegmentId> cold;
 };
 
 struct NewSegment {
@@ -75,13 +76,15 @@ struct ColdSegment {
   std::uint64_t head_hash = 0;
 };
 
+inline constexpr std::size_t kColdCandidatesMax = 256;
+
 class PrefixIndex {
  public:
   // Tests choose a shorter head; then cold segments cannot be added.
   explicit PrefixIndex(TokenCount head_tokens = kHeadTokens);
   ~PrefixIndex();
-  PrefixIndex(const PrefixIndex&) = delete;
-  PrefixIndex& operator=(const PrefixIndex&) = delete;
+  PrefixIndex(PrefixIndex&& other) noexcept;
+  PrefixIndex& operator=(PrefixIndex&& other) noexcept;
 
   // Longest resumable prefix of `tokens` under `rule`:
   //   kAnyToken    every row that matches; of a segment that the path leaves within its head, only
@@ -101,11 +104,9 @@ class PrefixIndex {
   bool Insert(NewSegment segment);
   // The same at start-up, where only what cannot be is refused: whatever was recorded stays.
   bool InsertCold(const ColdSegment& segment);
-  // Gives a cold segment its tokens, which the caller has checked against their digest. No effect
-  // on one that is gone or hot.
-  void Warm(SegmentId id, std::span<const Token> tokens);
-  // The same without a copy: as many tokens as the segment has rows.
-  void Warm(SegmentId id, std::unique_ptr<Token[]> tokens);
+  // Gives a cold segment its tokens. No effect on one that is gone or hot. False when these are not
+  // the tokens that its hashes speak of.
+  bool Warm(SegmentId id, std::span<const Token> tokens);
   // A segment with rows whose tokens are not here.
   bool IsCold(SegmentId id) const;
   // Removes a node without children. False when it has some or does not exist.

@@ -663,11 +663,11 @@ TEST_F(ColdSegmentTest, IsUsedWholeAndPartlyOnlyAfterItsTokensCame) {
   ASSERT_TRUE(InsertCold(2, 1, 256, second));
   EXPECT_TRUE(index_.IsCold(Id(1)));
   EXPECT_EQ(Find(first, second).tokens, 296);
-  EXPECT_EQ(Find(first, second).cold, SegmentId::kNone);
+  EXPECT_TRUE(Find(first, second).cold.empty());
   const Path most = Path(first.begin(), first.begin() + 200);
   EXPECT_EQ(Find(most).tokens, 0);
-  EXPECT_EQ(Find(most).cold, Id(1)) << "worth loading";
-  EXPECT_EQ(Find(Run(20, 0)).cold, SegmentId::kNone) << "too little to be of use";
+  EXPECT_EQ(Find(most).cold, std::vector{Id(1)}) << "worth loading";
+  EXPECT_TRUE(Find(Run(20, 0)).cold.empty()) << "too little to be of use";
   index_.Warm(Id(1), first);
   EXPECT_FALSE(index_.IsCold(Id(1)));
   EXPECT_EQ(Find(most).tokens, 200);

@@ -19,6 +19,11 @@ namespace skippy {
 
 inline constexpr std::uint64_t kBlockBytes = 4096;
 
+// What an object of that size takes.
+constexpr std::uint64_t BlockBytesFor(std::uint64_t byte_count) {
+  return (byte_count / kBlockBytes + (byte_count % kBlockBytes != 0 ? 1 : 0)) * kBlockBytes;
+}
+
 enum class PackId : std::uint32_t {};
 
 // A run of blocks inside one pack. Block 0 is the pack's header and never part of an extent.

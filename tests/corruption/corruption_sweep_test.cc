@@ -155,6 +155,7 @@ class CorruptionSweepTest : public testing::Test {
   }
   static TokenCount CheckPath(Cache& cache, const KnownPath& path) {
     const DomainId domain = cache.OpenDomain(path.spec).value();
+    cache.WarmPath(domain, path.tokens, ResumeRule::kAnyToken);
     PrefixMatch match = cache.Lookup(
         domain, path.tokens, static_cast<TokenCount>(path.tokens.size()), ResumeRule::kAnyToken);
     const Restored restored = RestoreAndCheck(cache, std::move(match), path.tokens);

@@ -89,6 +89,7 @@ std::size_t CrashWorld::AddPath(const DomainSpec& spec, ResumeRule rule,
 
 TokenCount CrashWorld::Found(std::size_t index) {
   const KnownPath& path = paths_[index];
+  cache_->WarmPath(DomainOf(*cache_, path), path.tokens, path.rule);
   return cache_->Peek(DomainOf(*cache_, path), path.tokens,
                       static_cast<TokenCount>(path.tokens.size()), path.rule);
 }
@@ -322,6 +323,7 @@ void CrashWorld::CheckPaths(Cache& cache, const std::vector<Expected>& expected)
 // Restores all that is found, and compares every byte.
 void CrashWorld::CheckPath(Cache& cache, const KnownPath& path, const Expected& expected) {
   const auto limit = static_cast<TokenCount>(path.tokens.size());
+  cache.WarmPath(DomainOf(cache, path), path.tokens, path.rule);
   PrefixMatch match = cache.Lookup(DomainOf(cache, path), path.tokens, limit, path.rule);
   const TokenCount found = match.tokens;
   EXPECT_GE(found, expected.tokens);

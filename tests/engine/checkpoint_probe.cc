@@ -117,6 +117,7 @@ class CheckpointProbe {
 
   Result<bool> Resume(DiskCache& cache, const ResumePoint& point, TokenCount limit) {
     SKIPPY_ASSIGN_OR_RETURN(const auto second, Start(/*behind_gap=*/true));
+    cache.get()->WarmPath(cache.domain(), prompt_, ResumeRule::kCheckpoint);
     PrefixMatch match =
         cache.get()->Lookup(cache.domain(), prompt_, limit, ResumeRule::kCheckpoint);
     if (match.tokens != point.tokens) {

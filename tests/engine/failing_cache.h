@@ -29,6 +29,9 @@ class FailingCache final : public Cache {
   void Delay(std::chrono::milliseconds delay) { delay_ = delay; }
 
   Result<DomainId> OpenDomain(const DomainSpec& spec) override { return inner_->OpenDomain(spec); }
+  void WarmPath(DomainId domain, std::span<const Token> tokens, ResumeRule rule) override {
+    inner_->WarmPath(domain, tokens, rule);
+  }
   PrefixMatch Lookup(DomainId domain, std::span<const Token> tokens, TokenCount limit,
                      ResumeRule rule) override {
     return inner_->Lookup(domain, tokens, limit, rule);

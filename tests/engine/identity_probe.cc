@@ -122,6 +122,7 @@ class AnyTokenProbe {
   }
 
   Status Restore(DiskCache& cache, Instance& second, TokenCount tokens) {
+    cache.get()->WarmPath(cache.domain(), prompt_, ResumeRule::kAnyToken);
     PrefixMatch match = cache.get()->Lookup(cache.domain(), prompt_, tokens, ResumeRule::kAnyToken);
     if (match.tokens != tokens) {
       return MakeError(ErrorCode::kInternal, "found " + std::to_string(match.tokens) +

@@ -48,7 +48,7 @@ TEST_P(SlowRestoreFromRamTest, PromptsAreComputedOnceRestoresWereSlow) {
 // The cache over a file system of its own, whose every read of a pack takes a while once told so.
 class SlowDiskTest : public FamilyEngineTest {
  protected:
-  static constexpr std::chrono::milliseconds kReadTime{50};
+  static constexpr std::chrono::milliseconds kReadTime{500};
   static constexpr TokenCount kLongTokens = 4000;
 
   SlowDiskTest() {
