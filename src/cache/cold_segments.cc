@@ -95,10 +95,18 @@ void CacheImpl::WarmPath(DomainId domain, std::span<const Token> tokens, ResumeR
       const CacheTables& tables = shared_->tables;
       if (tables.closing || tables.places.size() == tables.ledger.segment_count()) return;
       const PathMatch rows = tables.index.FindRows(domain, tokens, rule);
-      const PathMatch found = tables.index.Find(domain, tokens, rule);
-      for (const PathMatch* match : {&rows, &found}) {
-        for (const PathStep& step : match->steps) wanted.push_back(step.segment);
-        wanted.insert(wanted.end(), match->cold.begin(), match->cold.end());
+      // A prompt that is there as a whole is looked up without its last token.
+      const auto shorter = tokens.first(tokens.empty() ? 0 : tokens.size() - 1);
+      for (const PathMatch& match : {rows, tables.index.Find(domain, tokens, rule),
+                                     tables.index.Find(domain, shorter, rule)}) {
+        for (const PathStep& step : match.steps) wanted.push_back(step.segment);
+        wanted.insert(wanted.end(), match.cold.begin(), match.cold.end());
+      }
+      if (rule == ResumeRule::kCheckpoint) {
+        for (const PathStep& step : rows.steps) {
+          const std::vector<SegmentId> checkpoints = tables.index.Checkpoints(step.segment);
+          wanted.insert(wanted.end(), checkpoints.begin(), checkpoints.end());
+        }
       }
       std::ranges::sort(wanted);
       wanted.erase(std::ranges::unique(wanted).begin(), wanted.end());

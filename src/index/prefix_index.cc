@@ -513,6 +513,17 @@ bool PrefixIndex::IsCold(SegmentId id) const {
   return slot != kNoSlot && impl_->nodes[slot].is_cold();
 }
 
+std::vector<SegmentId> PrefixIndex::Checkpoints(SegmentId id) const {
+  std::vector<SegmentId> ids;
+  const Slot rows = impl_->SlotOf(id);
+  if (rows == kNoSlot) return ids;
+  for (Slot at = impl_->nodes[rows].first_checkpoint; at != kNoSlot;
+       at = impl_->nodes[at].next_sibling) {
+    ids.push_back(impl_->nodes[at].id);
+  }
+  return ids;
+}
+
 bool PrefixIndex::Erase(SegmentId id) {
   const Slot slot = impl_->SlotOf(id);
   if (slot == kNoSlot || impl_->nodes[slot].first_rows_child != kNoSlot ||

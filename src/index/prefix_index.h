@@ -109,6 +109,8 @@ class PrefixIndex {
   bool Warm(SegmentId id, std::span<const Token> tokens);
   // A segment with rows whose tokens are not here.
   bool IsCold(SegmentId id) const;
+  // The checkpoints that hang on a segment of rows, in no order.
+  std::vector<SegmentId> Checkpoints(SegmentId id) const;
   // Removes a node without children. False when it has some or does not exist.
   bool Erase(SegmentId id);
   // Removes a node and everything below it; returns the ids, children before parents.
